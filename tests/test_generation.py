@@ -270,6 +270,7 @@ class RunningSumLayerImpl(Layer):
 # -- what is refused ----------------------------------------------------------------------------
 
 STEP_BY_STEP = "expected a layer that computes step by step"
+TEMPERATURE = "temperature: expected a finite number >= 0"
 EARLIER = "Recurrent layers in one direction and causal attention look at earlier steps alone"
 
 
@@ -304,65 +305,54 @@ def test_what_looks_ahead_is_refused_before_anything_is_computed(
 
 
 @pytest.mark.parametrize(
-    ("start", "options", "error", "match"),
+    ("options", "error", "match"),
     [
-        (START, {"steps": -1}, ValidationError, r"generate, steps: expected an int >= 0, got -1"),
-        (START, {"steps": 2.0}, ValidationError, r"steps: expected an int >= 0, got 2\.0"),
-        (START, {"steps": True}, ValidationError, r"steps: expected an int >= 0, got True"),
-        (
-            START,
-            {"temperature": -0.5},
-            ValidationError,
-            r"temperature: expected a finite number >= 0, got",
+        ({"steps": -1}, ValidationError, r"generate, steps: expected an int >= 0, got -1"),
+        ({"steps": 2.0}, ValidationError, r"steps: expected an int >= 0, got 2\.0"),
+        ({"steps": True}, ValidationError, r"steps: expected an int >= 0, got True"),
+        *(
+            ({"temperature": wrong}, ValidationError, f"{TEMPERATURE}, got {got}")
+            for wrong, got in (
+                *((-0.5, "-0.5"), (np.nan, "nan"), ("warm", "'warm'"), (10**400, "1000")),
+                (True, "True"),
+            )
         ),
+        ({"seed": -1}, ValidationError, r"seed"),
+        ({"start": []}, ValidationError, r"at least one, got \(0,\)"),
         (
-            START,
-            {"temperature": np.nan},
-            ValidationError,
-            r"temperature: expected a finite number >= 0",
-        ),
-        (START, {"temperature": "warm"}, ValidationError, r"temperature: .*, got 'warm'"),
-        (START, {"temperature": 10**400}, ValidationError, r"temperature: .*, got 1000"),
-        (START, {"temperature": True}, ValidationError, r"temperature: .*, got True"),
-        (START, {"seed": -1}, ValidationError, r"seed"),
-        ([], {}, ValidationError, r"at least one, got \(0,\)"),
-        (
-            np.zeros((1, 1, 1, 1)),
-            {},
+            {"start": np.zeros((1, 1, 1, 1))},
             ValidationError,
             r"start: expected class numbers \(T,\), \(T, B\) or \(T, B, 1\)",
         ),
-        (np.zeros((2, 1, 3)), {}, ValidationError, r"at least one, got \(2, 1, 3\)"),
-        ("abc", {}, NetworkValidationError, r"data .default.: expected numbers, got dtype <U3"),
-        ([0, 6], {}, LayerValidationError, r"whole numbers in \[0, 6\), got 6 at index"),
+        ({"start": np.zeros((2, 1, 3))}, ValidationError, r"at least one, got \(2, 1, 3\)"),
         (
-            {"mask": START},
-            {},
+            {"start": "abc"},
+            NetworkValidationError,
+            r"data .default.: expected numbers, got dtype <U3",
+        ),
+        ({"start": [0, 6]}, LayerValidationError, r"whole numbers in \[0, 6\), got 6 at index"),
+        (
+            {"start": {"mask": START}},
             MissingDataError,
             r"start: expected classes for input 'default' of \['default', 'targets'\], got data "
             r"for \['mask'\]",
         ),
         (
-            {"default": START, "targets": np.zeros((4, 1, 1))},
-            {},
+            {"start": {"default": START, "targets": np.zeros((4, 1, 1))}},
             ValidationError,
             r"'targets': expected data for all 6 steps that are read \(those of 'default', and all "
             r"written but the last\), got the shape \(4, 1, 1\)",
         ),
         (
-            {"default": START, "targets": np.zeros((6, 2, 1))},
-            {},
+            {"start": {"default": START, "targets": np.zeros((6, 2, 1))}},
             NetworkValidationError,
             r"data 'targets': expected B=1 as in data 'default', got B=2",
         ),
     ],
 )
-def test_arguments_that_are_not_in_order(
-    start: Any, options: Any, error: type[Exception], match: str
-) -> None:
-    net = make_network(Lstm(4))
+def test_arguments_that_are_not_in_order(options: Any, error: type[Exception], match: str) -> None:
     with pytest.raises(error, match=match):
-        generate(net, start, **{"steps": 3, **options})
+        generate(make_network(Lstm(4)), **{"start": START, "steps": 3, **options})
 
 
 @pytest.mark.parametrize("wrong", [6, -1, 0.5, np.nan])
@@ -379,11 +369,6 @@ def test_classes_that_are_read_as_vectors_are_in_range(wrong: float) -> None:
 def test_only_networks_write() -> None:
     with pytest.raises(ValidationError, match=r"^generate: expected a network, got a str\.$"):
         generate("net", START, 3)  # type: ignore[arg-type]
-
-
-def test_a_mask_is_not_forgotten() -> None:
-    with pytest.raises(MissingDataError, match="data for 'mask' is missing: it is the mask of"):
-        generate(masked_network(), START, 3)
 
 
 def test_predictions_are_probabilities_of_the_classes_that_are_read() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,23 +85,20 @@ def per_sequence(shapes: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[Any, 
     return {name: shape[1:] for name, shape in shapes.items()}
 
 
-def perhaps_masked(
-    shapes: Mapping[str, tuple[Any, ...]], masked: bool, time: str = "T"
+def over_time(
+    *features: int, masked: bool = False, **others: int | tuple[int, ...]
 ) -> dict[str, tuple[Any, ...]]:
-    """The same shapes, perhaps with a mask of steps."""
-    return {**shapes, **({"mask": (time, "B", 1)} if masked else {})}
+    """Shapes with T and B for these features of default, if any, and those of other inputs."""
+    given = {**({"default": features} if features else {}), **others}
+    given |= {"mask": 1} if masked else {}
+    sizes = {name: (size,) if isinstance(size, int) else size for name, size in given.items()}
+    return {name: ("T", "B", *size) for name, size in sizes.items()}
 
 
-def vector(size: int = 3) -> dict[str, tuple[Any, ...]]:
-    return {"default": ("T", "B", size)}
-
-
-def image(*size: int) -> dict[str, tuple[Any, ...]]:
-    return {"default": ("T", "B", *size)}
-
-
-def pair_of(shape: tuple[Any, ...], second: str = "targets") -> dict[str, tuple[Any, ...]]:
-    return {"default": ("T", "B", *shape), second: ("T", "B", *shape)}
+def named(create: Callable[[], ConstructionWrapper], *args: Any, **kwargs: Any) -> Case:
+    """A case with the type of the layer in place of {} in the name."""
+    name, *rest = args
+    return Case(name.format(create().layer.layer_type), create, *rest, **kwargs)
 
 
 ACTIVATIONS = (
@@ -108,79 +106,69 @@ ACTIVATIONS = (
     *("softplus", "leaky_rel", "gelu", "silu", "hard_sigmoid", "exp"),
     *("selu", "mish", "hard_swish"),
 )
+KINDS = ("max", "avg")
+ONE_CLASS = {"targets": classes(3)}
+A_MASK = {"mask": zeros_and_ones}
 
 CASES = [
-    Case("NoOp", bl.NoOp, vector()),
-    Case("NoOp image", bl.NoOp, image(2, 3, 2)),
+    Case("NoOp", bl.NoOp, over_time(3)),
+    Case("NoOp image", bl.NoOp, over_time(2, 3, 2)),
     *(
-        Case(f"FullyConnected {a}", lambda a=a: bl.FullyConnected(4, a), vector())
+        Case(f"FullyConnected {a}", partial(bl.FullyConnected, 4, a), over_time(3))
         for a in ACTIVATIONS
     ),
     Case(
-        "FullyConnected shape to shape", lambda: bl.FullyConnected((2, 2), "tanh"), image(2, 1, 2)
+        "FullyConnected shape to shape",
+        partial(bl.FullyConnected, (2, 2), "tanh"),
+        over_time(2, 1, 2),
     ),
-    Case("FullyConnected keeps shape", lambda: bl.FullyConnected(activation="tanh"), image(2, 3)),
-    *(Case(f"Elementwise {a}", lambda a=a: bl.Elementwise(a), vector()) for a in ACTIVATIONS),
-    Case("Dropout", lambda: bl.Dropout(0.3), vector(5)),
-    Case("Dropout shared over time", lambda: bl.Dropout(0.3, shared_over_time=True), vector(5)),
-    Case("Dropout of nothing", lambda: bl.Dropout(0.0), vector()),
-    Case(
-        "SoftmaxCE",
-        bl.SoftmaxCE,
-        {**vector(4), "targets": ("T", "B", 1)},
-        {"targets": classes(4)},
-    ),
-    Case(
-        "SoftmaxCE image",
-        bl.SoftmaxCE,
-        {**image(2, 2, 3), "targets": ("T", "B", 2, 2, 1)},
-        {"targets": classes(3)},
-    ),
+    Case("FullyConnected keeps shape", partial(bl.FullyConnected, None, "tanh"), over_time(2, 3)),
+    *(Case(f"Elementwise {a}", partial(bl.Elementwise, a), over_time(3)) for a in ACTIVATIONS),
+    Case("Dropout", partial(bl.Dropout, 0.3), over_time(5)),
+    Case("Dropout shared over time", partial(bl.Dropout, 0.3, shared_over_time=True), over_time(5)),
+    Case("Dropout of nothing", partial(bl.Dropout, 0.0), over_time(3)),
+    Case("SoftmaxCE", bl.SoftmaxCE, over_time(4, targets=1), {"targets": classes(4)}),
+    Case("SoftmaxCE image", bl.SoftmaxCE, over_time(2, 2, 3, targets=(2, 2, 1)), ONE_CLASS),
     *(
         Case(
             f"SoftmaxCE weights {weights} smoothing {smoothing}",
-            lambda w=weights, s=smoothing: bl.SoftmaxCE(None, w, s),
-            {**vector(3), "targets": ("T", "B", 1)},
-            {"targets": classes(3)},
+            partial(bl.SoftmaxCE, None, weights, smoothing),
+            over_time(3, targets=1),
+            ONE_CLASS,
         )
         for weights, smoothing in (([0.5, 2, 0], 0.0), (None, 0.2), ([0.5, 2, 1], 0.3))
     ),
-    Case("SigmoidCE", bl.SigmoidCE, pair_of((3,)), {"targets": probabilities}),
-    Case("SigmoidCE image", bl.SigmoidCE, pair_of((2, 2)), {"targets": zeros_and_ones}),
-    Case("SquaredError", bl.SquaredError, pair_of((3,))),
-    Case("HuberLoss", bl.HuberLoss, pair_of((3,))),
-    Case("HuberLoss 0.3", lambda: bl.HuberLoss(0.3), pair_of((2, 1, 2))),
-    Case("SquaredError image", bl.SquaredError, pair_of((2, 1, 2))),
+    Case("SigmoidCE", bl.SigmoidCE, over_time(3, targets=3), {"targets": probabilities}),
     Case(
-        "SquaredDifference",
-        bl.SquaredDifference,
-        {"inputs_1": ("T", "B", 3), "inputs_2": ("T", "B", 3)},
+        "SigmoidCE image",
+        bl.SigmoidCE,
+        over_time(2, 2, targets=(2, 2)),
+        {"targets": zeros_and_ones},
     ),
-    Case("Mask per step", bl.Mask, {**vector(), "mask": ("T", "B", 1)}, {"mask": zeros_and_ones}),
-    Case("Mask per step, image", bl.Mask, {**image(2, 3, 2), "mask": ("T", "B", 1)}),
-    Case("Mask per pixel", bl.Mask, {**image(2, 3, 2), "mask": ("T", "B", 2, 3, 1)}),
-    Case("Mask per element", bl.Mask, pair_of((2, 3), "mask")),
-    Case("Merge", bl.Merge, {"inputs_1": ("T", "B", 3), "inputs_2": ("T", "B", 2)}),
-    Case("Merge channels", bl.Merge, {"inputs_1": ("T", "B", 2, 2), "inputs_2": ("T", "B", 2, 3)}),
+    Case("SquaredError", bl.SquaredError, over_time(3, targets=3)),
+    Case("HuberLoss", bl.HuberLoss, over_time(3, targets=3)),
+    Case("HuberLoss 0.3", partial(bl.HuberLoss, 0.3), over_time(2, 1, 2, targets=(2, 1, 2))),
+    Case("SquaredError image", bl.SquaredError, over_time(2, 1, 2, targets=(2, 1, 2))),
+    Case("SquaredDifference", bl.SquaredDifference, over_time(inputs_1=3, inputs_2=3)),
+    Case("Mask per step", bl.Mask, over_time(3, mask=1), A_MASK),
+    Case("Mask per step, image", bl.Mask, over_time(2, 3, 2, mask=1)),
+    Case("Mask per pixel", bl.Mask, over_time(2, 3, 2, mask=(2, 3, 1))),
+    Case("Mask per element", bl.Mask, over_time(2, 3, mask=(2, 3))),
+    Case("Merge", bl.Merge, over_time(inputs_1=3, inputs_2=2)),
+    Case("Merge channels", bl.Merge, over_time(inputs_1=(2, 2), inputs_2=(2, 3))),
     Case("Merge per sequence", bl.Merge, {"inputs_1": ("B", 3), "inputs_2": ("B", 2)}),
     Case("Merge constants", bl.Merge, {"inputs_1": (3,), "inputs_2": (2,)}),
-    Case("Loss", lambda: bl.Loss(2.5), vector()),
+    Case("Loss", partial(bl.Loss, 2.5), over_time(3)),
     Case("Loss of a batch", bl.Loss, {"default": ("B", 2, 2)}),
     Case("Loss of a constant", bl.Loss, {"default": (2, 3)}),
-    Case("BatchNorm", bl.BatchNorm, vector(), {}, MORE_THAN_ONE),
-    Case("BatchNorm image", lambda: bl.BatchNorm(decay=0.5, epsilon=0.1), image(2, 3, 2)),
-    Case(
-        "BatchNorm masked",
-        bl.BatchNorm,
-        {**vector(), "mask": ("T", "B", 1)},
-        {"mask": zeros_and_ones},
-        MORE_THAN_ONE,
-    ),
+    Case("BatchNorm", bl.BatchNorm, over_time(3), {}, MORE_THAN_ONE),
+    Case("BatchNorm image", partial(bl.BatchNorm, None, 0.5, 0.1), over_time(2, 3, 2)),
+    Case("BatchNorm masked", bl.BatchNorm, over_time(3, mask=1), A_MASK, MORE_THAN_ONE),
     *(
         Case(
             f"Convolution2D {a} stride {stride} padding {padding}",
-            lambda a=a, s=stride, p=padding: bl.Convolution2D(2, (2, 3), s, p, a),
-            image(4, 5, 2),
+            partial(bl.Convolution2D, 2, (2, 3), stride, padding, a),
+            over_time(4, 5, 2),
         )
         for a, stride, padding in (
             ("rel", (1, 1), 0),
@@ -193,17 +181,17 @@ CASES = [
     ),
     Case(
         "Convolution2D 1x1",
-        lambda: bl.Convolution2D(3, (1, 1), activation="sigmoid"),
-        image(2, 2, 2),
+        partial(bl.Convolution2D, 3, (1, 1), activation="sigmoid"),
+        over_time(2, 2, 2),
     ),
     *(
         Case(
             f"Pooling2D {kind} {kernel} stride {stride} padding {padding}",
-            lambda k=kind, z=kernel, s=stride, p=padding: bl.Pooling2D(z, k, s, p),
-            image(4, 5, 2),
+            partial(bl.Pooling2D, kernel, kind, stride, padding),
+            over_time(4, 5, 2),
             UNTIED,
         )
-        for kind in ("max", "avg")
+        for kind in KINDS
         for kernel, stride, padding in (
             ((2, 2), (2, 2), 0),
             ((3, 2), (1, 2), 1),
@@ -211,61 +199,48 @@ CASES = [
         )
     ),
     *(
-        Case(f"Recurrent {a}", lambda a=a: bl.Recurrent(3, a), vector(2))
-        for a in ("tanh", "sigmoid", "rel", "gelu", "silu")
-    ),
-    Case("Recurrent of images", lambda: bl.Recurrent(2), image(2, 1, 2)),
-    *(
-        Case(f"Lstm {a}", lambda a=a: bl.Lstm(3, a), vector(2))
-        for a in ("tanh", "sigmoid", "rel", "gelu", "silu")
-    ),
-    Case("Lstm over S", lambda: bl.Lstm(3), {"default": ("S", "B", 2)}),
-    Case("Lstm of images", lambda: bl.Lstm(2), image(2, 1, 2)),
-    *(
-        Case(f"Gru {a}", lambda a=a: bl.Gru(3, a), vector(2))
-        for a in ("tanh", "sigmoid", "rel", "gelu")
-    ),
-    Case("Gru of images", lambda: bl.Gru(2), image(2, 1, 2)),
-    Case("Embedding", lambda: bl.Embedding(4, 3), vector(1), {"default": classes(4)}),
-    Case("Embedding of several", lambda: bl.Embedding(4, 2), vector(3), {"default": classes(4)}),
-    *(
-        Case(
-            f"MultiHeadSelfAttention{' causal' * causal}{' masked' * masked}{' rotary' * rotary}",
-            lambda causal=causal, rotary=rotary: bl.MultiHeadSelfAttention(2, 4, causal, rotary),
-            perhaps_masked(vector(), masked),
-            {"mask": zeros_and_ones},
+        case
+        for create, activations in (
+            (bl.Recurrent, ("tanh", "sigmoid", "rel", "gelu", "silu")),
+            (bl.Lstm, ("tanh", "sigmoid", "rel", "gelu", "silu")),
+            (bl.Gru, ("tanh", "sigmoid", "rel", "gelu")),
         )
-        for causal, masked, rotary in (
-            (False, False, False),
-            (False, True, False),
-            (True, False, False),
-            (True, True, False),
-            (False, False, True),
-            (True, True, True),
+        for case in (
+            *(
+                Case(f"{create.__name__} {a}", partial(create, 3, a), over_time(2))
+                for a in activations
+            ),
+            Case(f"{create.__name__} of images", partial(create, 2), over_time(2, 1, 2)),
         )
+    ),
+    Case("Lstm over S", partial(bl.Lstm, 3), {"default": ("S", "B", 2)}),
+    Case("Embedding", partial(bl.Embedding, 4, 3), over_time(1), {"default": classes(4)}),
+    Case(
+        "Embedding of several", partial(bl.Embedding, 4, 2), over_time(3), {"default": classes(4)}
     ),
     *(
         Case(
-            f"MultiHeadAttention{' causal' * causal}{' masked' * masked}{' rotary' * rotary}",
-            lambda causal=causal, rotary=rotary: bl.MultiHeadAttention(2, 4, causal, rotary),
-            perhaps_masked({**vector(), "memory": ("T", "B", 2)}, masked),
-            {"mask": zeros_and_ones},
+            f"{create.__name__}{' causal' * causal}{' masked' * masked}{' rotary' * rotary}",
+            partial(create, 2, 4, causal, rotary),
+            over_time(3, masked=masked, **memory),
+            A_MASK,
         )
-        for causal, masked, rotary in (
-            (False, False, False),
-            (False, True, True),
-            (True, True, False),
-            (True, False, True),
+        for create, memory, options in (
+            (bl.MultiHeadSelfAttention, {}, ("", "m", "c", "cm", "r", "cmr")),
+            (bl.MultiHeadAttention, {"memory": 2}, ("", "mr", "cm", "cr")),
         )
+        for causal, masked, rotary in ([letter in chosen for letter in "cmr"] for chosen in options)
     ),
     *(
         Case(
             f"MultiHeadAttention of {' to '.join(times)}{' masked' * masked}{' rotary' * rotary}",
-            lambda rotary=rotary: bl.MultiHeadAttention(2, 4, rotary=rotary),
-            perhaps_masked(
-                {"default": (times[0], "B", 3), "memory": (times[1], "B", 2)}, masked, times[1]
-            ),
-            {"mask": zeros_and_ones},
+            partial(bl.MultiHeadAttention, 2, 4, rotary=rotary),
+            {
+                "default": (times[0], "B", 3),
+                "memory": (times[1], "B", 2),
+                **({"mask": (times[1], "B", 1)} if masked else {}),
+            },
+            A_MASK,
         )
         for times, masked, rotary in (
             ("TS", False, False),
@@ -274,35 +249,29 @@ CASES = [
             ("SS", True, False),
         )
     ),
-    Case("MultiHeadSelfAttention of images", lambda: bl.MultiHeadSelfAttention(1), image(1, 2, 2)),
-    Case("PositionalEncoding", bl.PositionalEncoding, vector(5)),
-    Case("LearnedPositionalEncoding", lambda: bl.LearnedPositionalEncoding(5), vector(2)),
     Case(
-        "CTC",
-        bl.CTC,
-        {**vector(3), "labels": ("T", "B", 1)},
-        {"labels": label_sequences(3, 5)},
+        "MultiHeadSelfAttention of images",
+        partial(bl.MultiHeadSelfAttention, 1),
+        over_time(1, 2, 2),
     ),
+    Case("PositionalEncoding", bl.PositionalEncoding, over_time(5)),
+    Case("LearnedPositionalEncoding", partial(bl.LearnedPositionalEncoding, 5), over_time(2)),
+    Case("CTC", bl.CTC, over_time(3, labels=1), {"labels": label_sequences(3, 5)}),
     Case(
         "CTC masked",
         bl.CTC,
-        {**vector(4), "labels": ("T", "B", 1), "mask": ("T", "B", 1)},
+        over_time(4, labels=1, mask=1),
         {"labels": label_sequences(4, 1), "mask": some_ones},
     ),
-    Case("Reverse", bl.Reverse, vector()),
-    Case("Reverse image", bl.Reverse, image(2, 1, 2)),
-    Case(
-        "Reverse masked",
-        bl.Reverse,
-        {**image(2, 2), "mask": ("T", "B", 1)},
-        {"mask": zeros_and_ones},
-    ),
+    Case("Reverse", bl.Reverse, over_time(3)),
+    Case("Reverse image", bl.Reverse, over_time(2, 1, 2)),
+    Case("Reverse masked", bl.Reverse, over_time(2, 2, mask=1), A_MASK),
     *(
         Case(
             f"{create.__name__}{' masked' * masked}",
-            lambda create=create: create(3),
-            perhaps_masked(vector(2), masked),
-            {"mask": zeros_and_ones, "parameters.timing": periods},
+            partial(create, 3),
+            over_time(2, masked=masked),
+            {**A_MASK, "parameters.timing": periods},
         )
         for create, masked in (
             *((create, True) for create in (bl.Recurrent, bl.Lstm, bl.Gru)),
@@ -312,56 +281,48 @@ CASES = [
     *(
         Case(
             f"Convolution2D dilation {dilation} groups {groups}",
-            lambda d=dilation, g=groups: bl.Convolution2D(
-                4, (2, 3), (2, 1), 1, "tanh", dilation=d, groups=g
+            partial(
+                bl.Convolution2D, 4, (2, 3), (2, 1), 1, "tanh", dilation=dilation, groups=groups
             ),
-            image(4, 5, 4),
+            over_time(4, 5, 4),
         )
         for dilation, groups in (((2, 1), 1), ((1, 2), 2), ((1, 1), 4))
     ),
     *(
         Case(
-            f"Convolution1D stride {stride} padding {padding} dilation {dilation} groups {groups}",
-            lambda s=stride, p=padding, d=dilation, g=groups: bl.Convolution1D(
-                2, 3, s, p, "tanh", dilation=d, groups=g
-            ),
-            image(6, 2),
+            f"{create.__name__} stride {s} padding {p} dilation {d} groups {g}",
+            partial(create, 2, kernel, s, p, "tanh", dilation=d, groups=g),
+            over_time(*size),
         )
-        for stride, padding, dilation, groups in ((1, 0, 1, 1), (2, 1, 2, 1), (3, 2, 1, 2))
+        for create, kernel, size, options in (
+            (bl.Convolution1D, 3, (6, 2), ((1, 0, 1, 1), (2, 1, 2, 1), (3, 2, 1, 2))),
+            (
+                bl.Convolution3D,
+                (2, 1, 2),
+                (3, 2, 3, 2),
+                (((1, 1, 1), 0, (1, 1, 1), 1), ((2, 1, 3), 1, (2, 1, 1), 2)),
+            ),
+        )
+        for s, p, d, g in options
     ),
     *(
-        Case(
-            f"Convolution3D stride {stride} padding {padding} dilation {dilation} groups {groups}",
-            lambda s=stride, p=padding, d=dilation, g=groups: bl.Convolution3D(
-                2, (2, 1, 2), s, p, "tanh", dilation=d, groups=g
-            ),
-            image(3, 2, 3, 2),
-        )
-        for stride, padding, dilation, groups in (
-            ((1, 1, 1), 0, (1, 1, 1), 1),
-            ((2, 1, 3), 1, (2, 1, 1), 2),
-        )
-    ),
-    *(
-        Case(f"{create(1).layer.layer_type} of ints", lambda c=create: c(2), shape, UNTIED)
-        for create, shape in (
-            (lambda n: bl.Convolution2D(2, n, n, dilation=n), image(6, 5, 1)),
-            (lambda n: bl.Convolution3D(1, n, n), image(2, 3, 2, 1)),
-            (lambda n: bl.ConvolutionTranspose2D(2, n, n), image(2, 3, 1)),
-            (lambda n: bl.Pooling2D(n, stride=n), image(5, 4, 2)),
-            (lambda n: bl.Crop(n, 1), image(4, 3, 2)),
-            (lambda n: bl.Pooling3D(n, stride=n), image(3, 2, 4, 1)),
-            (lambda n: bl.Padding(n, 0.5), image(2, 1, 2)),
-            (lambda n: bl.Upsampling2D(n), image(2, 3, 2)),
+        named(create, "{} of ints", over_time(*size), UNTIED)
+        for create, size in (
+            (partial(bl.Convolution2D, 2, 2, 2, dilation=2), (6, 5, 1)),
+            (partial(bl.Convolution3D, 1, 2, 2), (2, 3, 2, 1)),
+            (partial(bl.ConvolutionTranspose2D, 2, 2, 2), (2, 3, 1)),
+            (partial(bl.Pooling2D, 2, stride=2), (5, 4, 2)),
+            (partial(bl.Crop, 2, 1), (4, 3, 2)),
+            (partial(bl.Pooling3D, 2, stride=2), (3, 2, 4, 1)),
+            (partial(bl.Padding, 2, 0.5), (2, 1, 2)),
+            (partial(bl.Upsampling2D, 2), (2, 3, 2)),
         )
     ),
     *(
         Case(
             f"ConvolutionTranspose2D stride {stride} padding {padding} + {extra}",
-            lambda s=stride, p=padding, e=extra, a=activation: bl.ConvolutionTranspose2D(
-                2, (2, 3), s, p, e, a
-            ),
-            image(3, 2, 2),
+            partial(bl.ConvolutionTranspose2D, 2, (2, 3), stride, padding, extra, activation),
+            over_time(3, 2, 2),
         )
         for stride, padding, extra, activation in (
             ((1, 1), 0, 0, "rel"),
@@ -371,58 +332,52 @@ CASES = [
         )
     ),
     *(
-        Case(
-            f"{layer.layer_type}{' avg' * (layer.layer_kwargs.get('type') == 'avg')} padded by "
-            f"{layer.layer_kwargs['padding']}",
+        named(
             create,
-            shape,
+            f"{{}}{' avg' * (options.get('type') == 'avg')} padded by {options['padding']}",
+            over_time(*size),
             UNTIED,
         )
-        for create, shape in (
-            (lambda: bl.Convolution1D(2, 3, 2, (2, 0), "tanh"), image(4, 2)),
-            (lambda: bl.Convolution2D(2, (2, 3), (2, 1), ((0, 2), (1, 0)), "tanh"), image(3, 3, 2)),
-            (lambda: bl.Convolution2D(2, (2, 3), (2, 1), (1, (2, 1)), "tanh"), image(3, 3, 2)),
+        for create, size in (
+            (partial(bl.Convolution1D, 2, 3, 2, (2, 0), "tanh"), (4, 2)),
+            (partial(bl.Convolution2D, 2, (2, 3), (2, 1), ((0, 2), (1, 0)), "tanh"), (3, 3, 2)),
+            (partial(bl.Convolution2D, 2, (2, 3), (2, 1), (1, (2, 1)), "tanh"), (3, 3, 2)),
+            (partial(bl.Convolution3D, 2, 2, 2, ((0, 1), (1, 0), 1), "tanh"), (2, 3, 2, 1)),
             (
-                lambda: bl.Convolution3D(2, 2, 2, ((0, 1), (1, 0), 1), "tanh"),
-                image(2, 3, 2, 1),
-            ),
-            (
-                lambda: bl.ConvolutionTranspose2D(2, 3, 2, ((2, 0), (0, 1)), activation="tanh"),
-                image(3, 2, 2),
+                partial(bl.ConvolutionTranspose2D, 2, 3, 2, ((2, 0), (0, 1)), activation="tanh"),
+                (3, 2, 2),
             ),
             *(
-                (lambda k=kind: bl.Pooling2D((3, 2), k, (2, 1), ((2, 0), (0, 1))), image(3, 3, 2))
-                for kind in ("max", "avg")
+                (partial(bl.Pooling2D, (3, 2), kind, (2, 1), ((2, 0), (0, 1))), (3, 3, 2))
+                for kind in KINDS
             ),
-            (lambda: bl.Padding((0, 2), 1.5), image(3, 2)),
-            (lambda: bl.Padding(((0, 2), 1), -1), image(2, 1, 2)),
-            (lambda: bl.Padding((1, (0, 2), (1, 0))), image(1, 2, 2, 2)),
+            (partial(bl.Padding, (0, 2), 1.5), (3, 2)),
+            (partial(bl.Padding, ((0, 2), 1), -1), (2, 1, 2)),
+            (partial(bl.Padding, (1, (0, 2), (1, 0))), (1, 2, 2, 2)),
         )
-        for layer in (create().layer,)
+        for options in (create().layer.layer_kwargs,)
     ),
     *(
         Case(
             f"{create.__name__} {kind} {window} stride {stride} padding {padding}{' up' * up}",
-            lambda c=create, k=kind, z=window, s=stride, p=padding, u=up: c(
-                z, k, s, p, ceil_mode=u
-            ),
-            shape,
+            partial(create, window, kind, stride, padding, ceil_mode=up),
+            over_time(*size),
             UNTIED,
         )
-        for create, shape, window, stride, padding, up in (
-            (bl.Pooling1D, image(6, 2), 3, 2, 0, False),
-            (bl.Pooling1D, image(6, 2), 3, 2, (1, 2), True),
-            (bl.Pooling2D, image(4, 5, 2), (2, 3), (3, 2), 0, True),
-            (bl.Pooling3D, image(3, 4, 3, 2), (2, 3, 2), (1, 2, 2), (1, 0, (0, 1)), False),
-            (bl.Pooling3D, image(3, 4, 2, 1), 2, 2, 0, True),
+        for create, size, window, stride, padding, up in (
+            (bl.Pooling1D, (6, 2), 3, 2, 0, False),
+            (bl.Pooling1D, (6, 2), 3, 2, (1, 2), True),
+            (bl.Pooling2D, (4, 5, 2), (2, 3), (3, 2), 0, True),
+            (bl.Pooling3D, (3, 4, 3, 2), (2, 3, 2), (1, 2, 2), (1, 0, (0, 1)), False),
+            (bl.Pooling3D, (3, 4, 2, 1), 2, 2, 0, True),
         )
-        for kind in ("max", "avg")
+        for kind in KINDS
     ),
     *(
         Case(
             f"Upsampling2D {kind} {options} of {shape}",
-            lambda k=kind, o=options: bl.Upsampling2D(type=k, **o),
-            image(*shape),
+            partial(bl.Upsampling2D, type=kind, **options),
+            over_time(*shape),
         )
         for kind in ("nearest", "bilinear")
         for options, shape in (
@@ -433,104 +388,93 @@ CASES = [
         )
     ),
     *(
-        Case(f"{create.__name__} {order}", lambda c=create, o=order: c(2, o), shape)
-        for create, shape in (
-            (bl.DepthToSpace, image(2, 3, 8)),
-            (bl.SpaceToDepth, image(4, 2, 3)),
-        )
+        Case(f"{create.__name__} {order}", partial(create, 2, order), over_time(*size))
+        for create, size in ((bl.DepthToSpace, (2, 3, 8)), (bl.SpaceToDepth, (4, 2, 3)))
         for order in ("CRD", "DCR")
     ),
     *(
-        Case(f"GlobalPooling2D {k}", lambda k=k: bl.GlobalPooling2D(k), image(3, 2, 2), UNTIED)
-        for k in ("max", "avg")
+        Case(f"GlobalPooling2D {k}", partial(bl.GlobalPooling2D, k), over_time(3, 2, 2), UNTIED)
+        for k in KINDS
     ),
     *(
         Case(
             f"ChannelPooling {kind} of {shape['default']}",
-            lambda k=kind, s=size: bl.ChannelPooling(s, k),
+            partial(bl.ChannelPooling, size, kind),
             shape,
             UNTIED,
         )
-        for size, shape in ((2, vector(6)), (3, image(2, 2, 6)), (1, vector(2)))
-        for kind in ("max", "avg")
+        for size, shape in ((2, over_time(6)), (3, over_time(2, 2, 6)), (1, over_time(2)))
+        for kind in KINDS
     ),
-    Case("Crop in the centre", lambda: bl.Crop((2, 1)), image(5, 4, 2)),
-    Case("Crop at an offset", lambda: bl.Crop((2, 3), (2, 0)), image(4, 3, 2)),
+    Case("Crop in the centre", partial(bl.Crop, (2, 1)), over_time(5, 4, 2)),
+    Case("Crop at an offset", partial(bl.Crop, (2, 3), (2, 0)), over_time(4, 3, 2)),
     *(
         Case(
             f"LocalResponseNormalization of {size}",
-            lambda s=size: bl.LocalResponseNormalization(s, 0.5, 0.6, 2.0),
+            partial(bl.LocalResponseNormalization, size, 0.5, 0.6, 2.0),
             shape,
         )
-        for size, shape in ((1, vector(3)), (4, image(2, 1, 6)), (5, vector(3)))
+        for size, shape in ((1, over_time(3)), (4, over_time(2, 1, 6)), (5, over_time(3)))
     ),
-    Case("LayerNorm", bl.LayerNorm, vector(4)),
-    Case("LayerNorm image", lambda: bl.LayerNorm(0.1), image(2, 3, 2)),
-    Case("RMSNorm", bl.RMSNorm, vector(4)),
-    Case("RMSNorm image", lambda: bl.RMSNorm(0.1), image(2, 3, 2)),
-    Case("GroupNorm", lambda: bl.GroupNorm(2), vector(6)),
+    Case("LayerNorm", bl.LayerNorm, over_time(4)),
+    Case("LayerNorm image", partial(bl.LayerNorm, 0.1), over_time(2, 3, 2)),
+    Case("RMSNorm", bl.RMSNorm, over_time(4)),
+    Case("RMSNorm image", partial(bl.RMSNorm, 0.1), over_time(2, 3, 2)),
+    Case("GroupNorm", partial(bl.GroupNorm, 2), over_time(6)),
     *(
-        Case(f"GroupNorm image {groups}", lambda g=groups: bl.GroupNorm(g, 0.1), image(2, 3, 4))
-        for groups in (1, 2, 4)
+        Case(f"GroupNorm image {n}", partial(bl.GroupNorm, n, 0.1), over_time(2, 3, 4))
+        for n in (1, 2, 4)
     ),
-    Case("Reshape vector", lambda: bl.Reshape((2, 3)), vector(6)),
-    Case("Reshape image", lambda: bl.Reshape(8), image(2, 1, 4)),
-    Case("Slice", lambda: bl.Slice(1, 3), vector(4)),
-    Case("Slice channels", lambda: bl.Slice(0, 1), image(2, 3, 2)),
-    Case("Slice rows", lambda: bl.Slice(1, 2, 0), image(3, 2, 2)),
-    Case("Slice columns", lambda: bl.Slice(1, 3, axis=-2), image(2, 3, 2)),
-    Case("Split", lambda: bl.Split((1, 3, 2)), vector(6)),
-    Case("Argmax", bl.Argmax, vector(4)),
-    Case("Argmax over channels", bl.Argmax, image(2, 3, 2)),
+    Case("Reshape vector", partial(bl.Reshape, (2, 3)), over_time(6)),
+    Case("Reshape image", partial(bl.Reshape, 8), over_time(2, 1, 4)),
+    Case("Slice", partial(bl.Slice, 1, 3), over_time(4)),
+    Case("Slice channels", partial(bl.Slice, 0, 1), over_time(2, 3, 2)),
+    Case("Slice rows", partial(bl.Slice, 1, 2, 0), over_time(3, 2, 2)),
+    Case("Slice columns", partial(bl.Slice, 1, 3, axis=-2), over_time(2, 3, 2)),
+    Case("Split", partial(bl.Split, (1, 3, 2)), over_time(6)),
+    Case("Argmax", bl.Argmax, over_time(4)),
+    Case("Argmax over channels", bl.Argmax, over_time(2, 3, 2)),
+    Case("Accuracy", bl.Accuracy, over_time(3, targets=1), ONE_CLASS),
     Case(
-        "Accuracy",
-        bl.Accuracy,
-        {"default": ("T", "B", 3), "targets": ("T", "B", 1)},
-        {"targets": classes(3)},
-    ),
-    Case(
-        "Accuracy with mask",
-        bl.Accuracy,
-        {"default": ("T", "B", 3), "targets": ("T", "B", 1), "mask": ("T", "B", 1)},
-        {"targets": classes(3), "mask": zeros_and_ones},
+        "Accuracy with mask", bl.Accuracy, over_time(3, targets=1, mask=1), {**ONE_CLASS, **A_MASK}
     ),
     Case(
         "BinaryAccuracy",
-        lambda: bl.BinaryAccuracy(0.3),
-        {"default": ("T", "B", 3), "targets": ("T", "B", 3)},
+        partial(bl.BinaryAccuracy, 0.3),
+        over_time(3, targets=3),
         {"default": probabilities, "targets": zeros_and_ones},
     ),
-    Case("Split channels", lambda: bl.Split((2, 1)), image(2, 2, 3)),
+    Case("Split channels", partial(bl.Split, (2, 1)), over_time(2, 2, 3)),
     *(
         Case(
             f"{create.__name__} {count} of {shape}",
-            lambda c=create, n=count: c(n),
-            {f"inputs_{i}": ("T", "B", *shape) for i in range(1, count + 1)},
+            partial(create, count),
+            over_time(**{f"inputs_{i}": shape for i in range(1, count + 1)}),
         )
         for create in (bl.Add, bl.Multiply)
         for count, shape in ((2, (3,)), (2, (2, 2)), (3, (3,)), (4, (2, 1)))
     ),
     *(
-        Case(f"Highway{kind}", bl.Highway, dict.fromkeys("HTx", ("T", "B", *shape)))
-        for kind, shape in (("", (3,)), (" image", (2, 1, 2)))
+        Case(f"Highway{kind}", bl.Highway, over_time(**dict.fromkeys("HTx", shape)))
+        for kind, shape in (("", 3), (" image", (2, 1, 2)))
     ),
     *(
-        Case(f"PReLU of {shape}{' shared' * shared}", lambda s=shared: bl.PReLU(s), image(*shape))
+        Case(f"PReLU of {shape}{' shared' * shared}", partial(bl.PReLU, shared), over_time(*shape))
         for shape, shared in (((3,), False), ((2, 1, 3), False), ((2, 2), True))
     ),
     # With another factor, its deltas are not the derivatives, on purpose.
-    Case("DeltasScaling by 1", lambda: bl.DeltasScaling(1), vector()),
-    Case(
-        "BinomialCrossEntropy",
-        bl.BinomialCrossEntropy,
-        pair_of((3,)),
-        {"default": inside, "targets": probabilities},
-    ),
-    Case(
-        "BinomialCrossEntropy image",
-        bl.BinomialCrossEntropy,
-        pair_of((2, 1, 2)),
-        {"default": inside, "targets": zeros_and_ones},
+    Case("DeltasScaling by 1", partial(bl.DeltasScaling, 1), over_time(3)),
+    *(
+        Case(
+            f"BinomialCrossEntropy{kind}",
+            bl.BinomialCrossEntropy,
+            over_time(*size, targets=size),
+            {"default": inside, "targets": targets},
+        )
+        for kind, size, targets in (
+            ("", (3,), probabilities),
+            (" image", (2, 1, 2), zeros_and_ones),
+        )
     ),
     *(
         Case(f"{create.__name__} of {shape}", create, {"default": shape})
@@ -540,8 +484,8 @@ CASES = [
     *(
         Case(
             f"Power ({scale} x + {shift}) ** {power}",
-            lambda a=scale, b=shift, p=power: bl.Power(a, b, p),
-            vector(),
+            partial(bl.Power, scale, shift, power),
+            over_time(3),
             {"default": inside} if power in (0.5, -1.5) else {},
         )
         for scale, shift, power in (
@@ -553,26 +497,18 @@ CASES = [
             (0, 2.0, 2),
         )
     ),
-    Case(
-        "HingeLoss",
-        bl.HingeLoss,
-        {**vector(4), "targets": ("T", "B", 1)},
-        {"targets": classes(4)},
-    ),
+    Case("HingeLoss", bl.HingeLoss, over_time(4, targets=1), {"targets": classes(4)}),
     Case(
         "HingeLoss image",
-        lambda: bl.HingeLoss(0.3),
-        {**image(2, 2, 3), "targets": ("T", "B", 2, 2, 1)},
-        {"targets": classes(3)},
+        partial(bl.HingeLoss, 0.3),
+        over_time(2, 2, 3, targets=(2, 2, 1)),
+        ONE_CLASS,
     ),
     *(
-        Case(f"GLU {a}", lambda a=a: bl.GLU(a), shape)
-        for a, shape in (
-            *((a, vector(6)) for a in ("sigmoid", "linear", "gelu")),
-            ("tanh", image(2, 1, 4)),
-        )
+        Case(f"GLU {a}", partial(bl.GLU, a), over_time(*size))
+        for a, size in (("sigmoid", (6,)), ("linear", (6,)), ("gelu", (6,)), ("tanh", (2, 1, 4)))
     ),
-    Case("SwiGLU", bl.SwiGLU, image(2, 6)),
+    Case("SwiGLU", bl.SwiGLU, over_time(2, 6)),
     *(
         Case(
             f"TiedFullyConnected {a}",
@@ -580,64 +516,59 @@ CASES = [
             shape,
         )
         for a, size, shape in (
-            ("rel", 4, vector(3)),
-            ("linear", (2, 2), vector(3)),
-            ("gelu", 4, image(3, 1)),
+            ("rel", 4, over_time(3)),
+            ("linear", (2, 2), over_time(3)),
+            ("gelu", 4, over_time(3, 1)),
         )
     ),
     *(
-        Case(
-            f"Expression {formula}",
-            lambda f=formula, p=parameters: bl.Expression(f, p),
-            shapes,
-            sources,
-        )
+        Case(f"Expression {formula}", partial(bl.Expression, formula, parameters), shapes, sources)
         for formula, parameters, shapes, sources in (
-            ("x", {}, vector(), {}),
-            ("tanh(x) * (1 + sig(x)) + 0.5 * sig(x)", {}, vector(), {}),
+            ("x", {}, over_time(3), {}),
+            ("tanh(x) * (1 + sig(x)) + 0.5 * sig(x)", {}, over_time(3), {}),
             (
                 "tanh(scale * x + shift) * gate",
                 {"scale": ("...",), "shift": ("F",)},
-                {**image(2, 3), "gate": ("T", "B", 1)},
+                over_time(2, 3, gate=1),
                 {},
             ),
-            ("where(x > other, x ** 2, other)", {}, pair_of((2, 1, 2), "other"), {}),
+            ("where(x > other, x ** 2, other)", {}, over_time(2, 1, 2, other=(2, 1, 2)), {}),
             (
                 "scale * (x - mean(x, axis=-1)) / sqrt(var(x, axis=-1) + 0.1)",
                 {"scale": ("F",)},
-                image(2, 4),
+                over_time(2, 4),
                 {},
             ),
             (
                 "softmax(x / temperature, axis=-1) * mask",
                 {"temperature": 1},
-                {**vector(4), "mask": ("T", "B", 2, 1)},
+                over_time(4, mask=(2, 1)),
                 {"parameters.temperature": inside},
             ),
             (
                 "logsumexp(x, -1) - gather(x, targets, -1)",
                 {},
-                {**vector(4), "targets": ("T", "B", 1)},
+                over_time(4, targets=1),
                 {"targets": classes(4)},
             ),
-            ("max(x, axis=(2, 3)) + min(x, axis=2)", {}, image(2, 3), UNTIED),
-            ("tanh(x @ W)", {"W": (3, 2)}, vector(), {}),
-            ("take(V, word, axis=0)", {"V": (4, 2)}, {"word": ("T", "B", 1)}, {"word": classes(4)}),
-            ("a * b", {}, {"a": ("T", "B", 3), "b": ("T", "B", 3)}, {}),
+            ("max(x, axis=(2, 3)) + min(x, axis=2)", {}, over_time(2, 3), UNTIED),
+            ("tanh(x @ W)", {"W": (3, 2)}, over_time(3), {}),
+            ("take(V, word, axis=0)", {"V": (4, 2)}, over_time(word=1), {"word": classes(4)}),
+            ("a * b", {}, over_time(a=3, b=3), {}),
         )
     ),
     *(
         Case(
             f"TimePooling {kind}{' masked' * masked} of {shape}",
-            lambda k=kind: bl.TimePooling(k),
-            perhaps_masked(image(*shape), masked),
-            {**UNTIED, "mask": zeros_and_ones},
+            partial(bl.TimePooling, kind),
+            over_time(*shape, masked=masked),
+            {**UNTIED, **A_MASK},
         )
         for kind in ("avg", "last", "max", "sum")
         for masked in (False, True)
         for shape in ((3,), (2, 2))
     ),
-    Case("BatchNorm per sequence", bl.BatchNorm, per_sequence(vector()), {}, SEVERAL_SEQUENCES),
+    Case("BatchNorm per sequence", bl.BatchNorm, {"default": ("B", 3)}, {}, SEVERAL_SEQUENCES),
 ]
 
 #: Cases that are checked on inputs without a time axis, too.

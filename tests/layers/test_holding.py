@@ -19,13 +19,12 @@ from brainstorm.layers import (
     Input,
     Loss,
     Lstm,
-    Mask,
     Recurrent,
     SquaredError,
 )
 from brainstorm.network import Network
 from brainstorm.structure.construction import ConstructionWrapper
-from brainstorm.testing import LayerHarness, build_layer
+from brainstorm.testing import LayerHarness
 from tests.layers.running import run, run_backward
 
 RND = np.random.RandomState(4)
@@ -111,29 +110,6 @@ def give_the_parameters_of(one: LayerHarness, other: LayerHarness) -> None:
     other.forward(other.values)
 
 
-@pytest.mark.parametrize("create", [Recurrent, Lstm, Gru])
-def test_padding_has_no_influence_on_a_network(create: Create) -> None:
-    """Sequences of different length in one batch give the gradients that they give alone."""
-    error = SquaredError(name="Error")
-    inp = Input({"default": ("T", "B", 2), "targets": ("T", "B", 1), "mask": ("T", "B", 1)})
-    first, second, mask = create(3), create(2), Mask()
-    inp >> first >> second >> FullyConnected(1, "linear") >> error - "loss" >> mask >> Loss()
-    inp - "targets" >> "targets" - error
-    for masked_layer in (first, second, mask):
-        inp - "mask" >> "mask" - masked_layer
-    net = Network.from_layer(inp, seed=1, handler=NumpyHandler(float))
-    net.initialize(Gaussian(1.0), seed=2)
-    lengths = [5, 2, 3]
-    data = {name: RND.normal(size=(5, 3, n)) for name, n in (("default", 2), ("targets", 1))}
-    data["mask"] = (np.arange(5)[:, None] < lengths).astype(float)[:, :, None]
-    total = _gradient(net, data)
-    alone = [
-        _gradient(net, {name: array[:length, b : b + 1] for name, array in data.items()})
-        for b, length in enumerate(lengths)
-    ]
-    np.testing.assert_allclose(total, np.mean(alone, axis=0))
-
-
 def test_prediction_without_the_mask_is_refused() -> None:
     inp = Input({"default": ("T", "B", 2), "mask": ("T", "B", 1), "targets": ("T", "B", 1)})
     recurrent, error = Gru(3, name="R"), SquaredError(name="Error")
@@ -147,13 +123,6 @@ def test_prediction_without_the_mask_is_refused() -> None:
     with pytest.raises(MissingDataError, match=match):
         net.predict(x)
     assert net.predict({"default": x, "mask": np.ones((4, 2, 1))}).shape == (4, 2, 1)
-
-
-def _gradient(net: Network, data: dict[str, np.ndarray]) -> np.ndarray:
-    net.provide_external_data(data)
-    net.forward_pass(training_pass=True)
-    net.backward_pass()
-    return net.get("gradients")
 
 
 # -- clocks -------------------------------------------------------------------------------------
@@ -177,13 +146,3 @@ def test_clockwork_forward() -> None:
     for t in range(6):
         y = np.where(t % timing == 0, 1 / (1 + np.exp(-(x[t] @ W.T + y @ R.T + bias))), y)
         np.testing.assert_allclose(harness.get("outputs.default")[t], y)
-
-
-def test_timing_is_the_last_parameter_and_has_no_gradient() -> None:
-    for create, count in ((Clockwork, 4), (ClockworkLstm, 16)):
-        layer = build_layer(create(3), {"default": ("T", "B", 2)})
-        assert list(layer.parameter_shapes)[-1] == "timing"
-        assert len(layer.parameter_shapes) == count
-        harness = run(create(3), {"default": RND.normal(size=(3, 1, 2))}, timing=np.ones(3))
-        run_backward(harness)
-        assert "gradients.timing" not in harness.gradient_paths

@@ -107,17 +107,3 @@ def test_views_and_structures_have_the_shapes_that_were_connected() -> None:
     )
     assert net.buffer.Last.outputs.default.shape == (4, 3)
     assert net.buffer.Out.inputs.targets.shape == (4, 1)
-
-
-def test_a_network_with_labels_per_sequence_survives_its_description() -> None:
-    inp = bl.Input({"default": ("T", "B", 2), "targets": ("B", 1)})
-    out = bl.SoftmaxCE()
-    inp >> bl.Lstm(3) >> bl.TimePooling() >> bl.FullyConnected(2, "linear") >> out
-    out - "loss" >> bl.Loss()
-    inp - "targets" >> "targets" - out
-    net = Network.from_layer(inp, seed=1)
-    net.initialize(Gaussian(1.0), seed=2)
-    same, x = net.copy(), RND.normal(size=(6, 5, 2))
-    assert same.predict(x).shape == (5, 2)
-    np.testing.assert_array_equal(same.predict(x), net.predict(x))
-    np.testing.assert_array_equal(net.predict(x, batch_size=2), net.predict(x))

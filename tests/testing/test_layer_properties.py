@@ -58,19 +58,36 @@ class GainLayerImpl(Layer):
         self.sum_op("gradients.gain")(products, 0, buffers.gradients.gain)
 
 
-class WrongDeltaLayerImpl(GainLayerImpl):
-    def backward_pass(self, buffers: Any) -> None:
-        super().backward_pass(buffers)
-        if self.needs_delta("default"):
-            delta = buffers.input_deltas.default[0:1]
-            self.handler.mult_add_st(0.5, buffers.output_deltas.default[0:1], delta)
+def variant(name: str, forward: Any = None, backward: Any = None, **members: Any) -> type[Layer]:
+    """Return a class like `GainLayerImpl`, but with other members, and with more after its passes.
+
+    What follows is done with the handler, the buffers and, after the forward pass, y.
+    """
+
+    def forward_pass(self: Any, buffers: Any, training_pass: bool = True) -> None:
+        GainLayerImpl.forward_pass(self, buffers, training_pass)
+        forward(self.handler, buffers, buffers.outputs.default)
+
+    def backward_pass(self: Any, buffers: Any) -> None:
+        GainLayerImpl.backward_pass(self, buffers)
+        backward(self.handler, buffers)
+
+    members |= {"forward_pass": forward_pass} if forward else {}
+    members |= {"backward_pass": backward_pass} if backward else {}
+    return type(f"{name}LayerImpl", (GainLayerImpl,), members)
 
 
-class WrongGradientLayerImpl(GainLayerImpl):
-    def backward_pass(self, buffers: Any) -> None:
-        super().backward_pass(buffers)
-        gain = buffers.gradients.gain
-        self.handler.mult_add_st(0.5, buffers.parameters.gain, gain)
+WrongDelta = variant(
+    "WrongDelta",
+    backward=lambda h, b: h.mult_add_st(
+        0.5, b.output_deltas.default[0:1], b.input_deltas.default[0:1]
+    ),
+)
+WrongGradient = variant(
+    "WrongGradient",
+    backward=lambda h, b: h.mult_add_st(0.5, b.parameters.gain, b.gradients.gain),
+)
+ChangesInput = variant("ChangesInput", backward=lambda h, b: h.fill(b.inputs.default[0:1], 0.0))
 
 
 class NeverAddsLayerImpl(GainLayerImpl):
@@ -82,16 +99,6 @@ class NeverAddsLayerImpl(GainLayerImpl):
         super().backward_pass(buffers)
 
 
-class NeverOverwritesLayerImpl(GainLayerImpl):
-    def overwrites(self, path: str) -> bool:
-        return False
-
-
-class ForgetsNullLayerImpl(GainLayerImpl):
-    def needs_delta(self, input_name: str = "default") -> bool:
-        return True
-
-
 class NullChangesGradientLayerImpl(GainLayerImpl):
     def backward_pass(self, buffers: Any) -> None:
         super().backward_pass(buffers)
@@ -99,27 +106,17 @@ class NullChangesGradientLayerImpl(GainLayerImpl):
             self.handler.fill(buffers.gradients.gain, 0.0)
 
 
-class ReadsOldMemoryLayerImpl(GainLayerImpl):
+class OtherInTrainingLayerImpl(GainLayerImpl):
     def forward_pass(self, buffers: Any, training_pass: bool = True) -> None:
         super().forward_pass(buffers, training_pass)
-        y = buffers.outputs.default
-        self.handler.add_tt(y, buffers.internals.products, y)
+        if not training_pass:
+            self.handler.mult_st(2.0, buffers.outputs.default, buffers.outputs.default)
 
 
 class WritesOnlyInTrainingLayerImpl(GainLayerImpl):
     def forward_pass(self, buffers: Any, training_pass: bool = True) -> None:
         if training_pass:
             super().forward_pass(buffers, training_pass)
-
-
-class ChangesInputLayerImpl(GainLayerImpl):
-    def backward_pass(self, buffers: Any) -> None:
-        super().backward_pass(buffers)
-        self.handler.fill(buffers.inputs.default[0:1], 0.0)
-
-
-class ReadsInputsAfterAllLayerImpl(GainLayerImpl):
-    needs_in_backward = ()
 
 
 class KeepsInBackwardOnlyLayerImpl(GainLayerImpl):
@@ -137,33 +134,6 @@ class KeepsInBackwardOnlyLayerImpl(GainLayerImpl):
         super().backward_pass(buffers)
 
 
-class CountsCallsLayerImpl(GainLayerImpl):
-    is_traceable = True
-    calls: list[int] = []
-
-    def forward_pass(self, buffers: Any, training_pass: bool = True) -> None:
-        super().forward_pass(buffers, training_pass)
-        self.calls.append(1)
-        self.handler.mult_st(
-            float(len(self.calls)), buffers.outputs.default, buffers.outputs.default
-        )
-
-
-class OtherInTrainingLayerImpl(GainLayerImpl):
-    def forward_pass(self, buffers: Any, training_pass: bool = True) -> None:
-        super().forward_pass(buffers, training_pass)
-        if not training_pass:
-            self.handler.mult_st(2.0, buffers.outputs.default, buffers.outputs.default)
-
-
-class MixesTimeStepsLayerImpl(GainLayerImpl):
-    def forward_pass(self, buffers: Any, training_pass: bool = True) -> None:
-        super().forward_pass(buffers, training_pass)
-        y = buffers.outputs.default
-        for t in range(1, y.shape[0]):
-            self.handler.add_tt(y[t], y[t - 1], y[t])
-
-
 class TakesStepsForPassesLayerImpl(GainLayerImpl):
     def forward_step(self, buffers: Any, past: Any) -> None:
         super().forward_step(buffers, past)
@@ -171,20 +141,19 @@ class TakesStepsForPassesLayerImpl(GainLayerImpl):
         self.handler.add_tt(y, y, y)
 
 
-class AddsItsPlaceLayerImpl(GainLayerImpl):
-    def forward_pass(self, buffers: Any, training_pass: bool = True) -> None:
-        super().forward_pass(buffers, training_pass)
-        y = buffers.outputs.default
-        for t in range(1, y.shape[0]):
-            self.handler.add_st(float(t), y[t], y[t])
+def counts_calls(h: Any, b: Any, y: Any) -> None:
+    CALLS.append(1)
+    h.mult_st(float(len(CALLS)), y, y)
 
 
-class DrawsFromTheHandlerLayerImpl(GainLayerImpl):
-    def forward_pass(self, buffers: Any, training_pass: bool = True) -> None:
-        super().forward_pass(buffers, training_pass)
-        self.handler.fill_gaussian(0.0, 1.0, buffers.internals.products)
-        y = buffers.outputs.default
-        self.handler.add_tt(y, buffers.internals.products, y)
+def draws_from_the_handler(h: Any, b: Any, y: Any) -> None:
+    h.fill_gaussian(0.0, 1.0, b.internals.products)
+    h.add_tt(y, b.internals.products, y)
+
+
+CALLS: list[int] = []
+CountsCalls = variant("CountsCalls", counts_calls, is_traceable=True)
+DrawsFromTheHandler = variant("DrawsFromTheHandler", draws_from_the_handler)
 
 
 class DrawsFromItsOwnStreamLayerImpl(GainLayerImpl):
@@ -231,36 +200,52 @@ class ForgetsContextLayerImpl(RecurrentLayerImpl):
         self.handler.set_from_numpy(buffers.gradients.R, wrong)
 
 
+OUTPUT, DELTA, GRADIENT = r"outputs\.default", r"input_deltas\.default", r"gradients\.gain"
+GARBAGE = "what is not needed backward may be garbage"
 BROKEN = [
-    (DrawsFromTheHandlerLayerImpl, "equal passes give equal outputs", r"outputs\.default"),
-    (WrongDeltaLayerImpl, "input deltas equal central differences", r"input_deltas\.default"),
-    (WrongGradientLayerImpl, "gradients equal central differences", r"gradients\.gain"),
-    (NeverAddsLayerImpl, "deltas and gradients are added to", r"input_deltas\.default"),
-    (NeverOverwritesLayerImpl, "first writers overwrite", r"input_deltas\.default"),
-    (ForgetsNullLayerImpl, "null deltas are left out", "with a null buffer"),
-    (NullChangesGradientLayerImpl, "null deltas are left out", r"gradients\.gain"),
-    (ReadsOldMemoryLayerImpl, "nothing depends on what was in memory", r"outputs\.default"),
-    (WritesOnlyInTrainingLayerImpl, "every output element is written", r"outputs\.default"),
-    (ChangesInputLayerImpl, "what is read is not changed", r"inputs\.default"),
+    (DrawsFromTheHandler, "equal passes give equal outputs", OUTPUT),
+    (WrongDelta, "input deltas equal central differences", DELTA),
+    (WrongGradient, "gradients equal central differences", GRADIENT),
+    (NeverAddsLayerImpl, "deltas and gradients are added to", DELTA),
     (
-        ReadsInputsAfterAllLayerImpl,
-        "what is not needed backward may be garbage",
-        r"gradients\.gain",
+        variant("NeverOverwrites", overwrites=lambda self, path: False),
+        "first writers overwrite",
+        DELTA,
     ),
     (
-        KeepsInBackwardOnlyLayerImpl,
-        "what is not needed backward may be garbage",
-        r"gradients\.gain",
+        variant("ForgetsNull", needs_delta=lambda self, port: True),
+        "null deltas are left out",
+        "with a null buffer",
     ),
-    (CountsCallsLayerImpl, "replay equals direct execution", r"outputs\.default"),
-    (OtherInTrainingLayerImpl, "characteristics tell the truth", r"outputs\.default"),
-    (MixesTimeStepsLayerImpl, "characteristics tell the truth", r"outputs\.default"),
+    (NullChangesGradientLayerImpl, "null deltas are left out", GRADIENT),
     (
-        TakesStepsForPassesLayerImpl,
-        "steps one by one are those of the sequence",
-        r"outputs\.default",
+        variant("ReadsOldMemory", lambda h, b, y: h.add_tt(y, b.internals.products, y)),
+        "nothing depends on what was in memory",
+        OUTPUT,
     ),
-    (AddsItsPlaceLayerImpl, "what does not look at time does without", r"outputs\.default"),
+    (WritesOnlyInTrainingLayerImpl, "every output element is written", OUTPUT),
+    (ChangesInput, "what is read is not changed", r"inputs\.default"),
+    (variant("ReadsInputsAfterAll", needs_in_backward=()), GARBAGE, GRADIENT),
+    (KeepsInBackwardOnlyLayerImpl, GARBAGE, GRADIENT),
+    (CountsCalls, "replay equals direct execution", OUTPUT),
+    (OtherInTrainingLayerImpl, "characteristics tell the truth", OUTPUT),
+    (
+        variant(
+            "MixesTimeSteps",
+            lambda h, b, y: [h.add_tt(y[t], y[t - 1], y[t]) for t in range(1, y.shape[0])],
+        ),
+        "characteristics tell the truth",
+        OUTPUT,
+    ),
+    (TakesStepsForPassesLayerImpl, "steps one by one are those of the sequence", OUTPUT),
+    (
+        variant(
+            "AddsItsPlace",
+            lambda h, b, y: [h.add_st(float(t), y[t], y[t]) for t in range(1, y.shape[0])],
+        ),
+        "what does not look at time does without",
+        OUTPUT,
+    ),
 ]
 
 
@@ -273,14 +258,6 @@ def instance(layer_class: type[Layer]) -> Layer:
     return layer_class("It", shapes, set(), set(), rnd=RandomState(0))
 
 
-class ReadsLayerImpl(GainLayerImpl):
-    is_traceable = True
-
-    def forward_pass(self, buffers: Any, training_pass: bool = True) -> None:
-        self.handler.get_numpy_copy(buffers.inputs.default)
-        super().forward_pass(buffers, training_pass)
-
-
 class ChangesItselfLayerImpl(GainLayerImpl):
     is_traceable = True
     passes = 0
@@ -290,6 +267,9 @@ class ChangesItselfLayerImpl(GainLayerImpl):
         super().forward_pass(buffers, training_pass)
 
 
+Reads = variant("Reads", lambda h, b, y: h.get_numpy_copy(b.inputs.default), is_traceable=True)
+
+
 class IsSilentLayerImpl(GainLayerImpl):
     """Does not say that it is traceable."""
 
@@ -297,10 +277,10 @@ class IsSilentLayerImpl(GainLayerImpl):
 @pytest.mark.parametrize(
     ("layer_class", "what"),
     [
-        (ReadsLayerImpl, "its passes call get_numpy_copy, whose result a replay does not see"),
+        (Reads, "its passes call get_numpy_copy, whose result a replay does not see"),
         (ChangesItselfLayerImpl, "its passes change a public attribute, which a replay does not"),
         (
-            CountsCallsLayerImpl,
+            CountsCalls,
             "for other inputs, a replay of its passes gives something else in outputs.default",
         ),
     ],
@@ -352,7 +332,7 @@ def test_random_numbers_that_are_not_the_layers_own_are_named_as_the_cause() -> 
         ".generate_seed()), and in the pass fill_gaussian(..., stream=self.stream)."
     )
     with pytest.raises(PropertyError, match=f"^{re.escape(text)}$"):
-        check_layer(create(DrawsFromTheHandlerLayerImpl), IN_SHAPES)
+        check_layer(create(DrawsFromTheHandler), IN_SHAPES)
 
 
 @pytest.mark.parametrize(
@@ -385,9 +365,7 @@ def test_message_has_everything() -> None:
         r"\[0, \d\]: expected -?\d[\d.]*, got -?\d[\d.]* \(3 of 3 elements differ\)"
     )
     with pytest.raises(PropertyError, match=expected):
-        check_layer(
-            create(WrongGradientLayerImpl), IN_SHAPES, sizes=[(2, 3)], properties=[property]
-        )
+        check_layer(create(WrongGradient), IN_SHAPES, sizes=[(2, 3)], properties=[property])
 
 
 def test_kink_at_one_sample_is_dodged() -> None:
@@ -439,7 +417,7 @@ def test_arguments_are_checked() -> None:
 def test_check_layer_takes_instances_and_single_precision() -> None:
     check_layer(instance(GainLayerImpl), handler=NumpyHandler(np.float32))
     with pytest.raises(PropertyError, match="central differences"):
-        check_layer(instance(WrongDeltaLayerImpl), handler=NumpyHandler(np.float32))
+        check_layer(instance(WrongDelta), handler=NumpyHandler(np.float32))
 
 
 # -- single checks ------------------------------------------------------------------------------
@@ -464,13 +442,13 @@ def test_single_derivative_tests() -> None:
     run_deltas_test(instance(GainLayerImpl), specs, "default", "default")
     run_gradients_test(instance(GainLayerImpl), specs, "gain", "default")
     with pytest.raises(PropertyError, match=r"input_deltas\.default\["):
-        run_deltas_test(instance(WrongDeltaLayerImpl), specs, "default", "default")
+        run_deltas_test(instance(WrongDelta), specs, "default", "default")
     with pytest.raises(PropertyError, match=r"gradients\.gain\["):
-        run_gradients_test(instance(WrongGradientLayerImpl), specs, "gain", "default")
+        run_gradients_test(instance(WrongGradient), specs, "gain", "default")
 
 
 @pytest.mark.parametrize("specs", list(get_test_configurations()), ids=lambda s: s["activation"])
 def test_run_layer_tests(specs: dict[str, Any]) -> None:
     run_layer_tests(instance(GainLayerImpl), specs)
     with pytest.raises(PropertyError):
-        run_layer_tests(instance(ChangesInputLayerImpl), specs)
+        run_layer_tests(instance(ChangesInput), specs)
