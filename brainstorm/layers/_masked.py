@@ -17,7 +17,7 @@ class MaskedLayer(Layer):
         "mask": StructureTemplate("T", "B", 1),
     }
     optional_inputs: Collection[str] = ("mask",)
-    computes_no_input_deltas_for = ("mask",)
+    computes_no_input_deltas_for: Collection[str] = ("mask",)
 
     def mask(self, buffers: BufferView) -> list[Array]:
         """Return the mask, if there is one."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
-from brainstorm.layers._statistics import CountingLayer
+from brainstorm.layers._checks import require_shape
+from brainstorm.layers._formula import in_shape
+from brainstorm.layers._masked import MaskedLayer
+from brainstorm.layers.base_layer import Declared, Structures
+from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure import ConstructionWrapper
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 
 
 def Accuracy(name: str | None = None) -> ConstructionWrapper:
@@ -28,18 +32,60 @@ def Accuracy(name: str | None = None) -> ConstructionWrapper:
     return ConstructionWrapper.create(AccuracyLayerImpl, name=name)
 
 
-def largest(x: Any) -> Any:
-    """Return the tree of the index of the largest element."""
-    return fn.argmax(x, -1)
+def counted(predict: Callable[[Any], Any]) -> Formula:
+    """Return the formula of the numbers of hits and of cases, given the tree of the predictions."""
+
+    @formula
+    def totals(x: Any, *others: Any) -> list[Any]:
+        *mask, targets = others
+        cases = fn.full(targets.shape, 1, targets.dtype)
+        for m in mask:
+            counts = in_shape(m, (*m.shape, *(1,) * (targets.ndim - m.ndim))) != 0
+            cases = fn.broadcast_to(counts, targets.shape)
+        hits = (predict(x) == targets) * cases
+        return [in_shape(fn.sum(tree), (1,)) for tree in (hits, cases)]
+
+    return totals
 
 
-class AccuracyLayerImpl(CountingLayer):
-    """Implements `Accuracy`."""
+class AccuracyLayerImpl(MaskedLayer):
+    """Implements `Accuracy`, and counts for `BinaryAccuracy`.
+
+    The sums lie in persistent internals, so passes do not read values back.
+    """
 
     is_traceable = True
+    expected_inputs = {
+        "default": StructureTemplate("T", "B", "..."),
+        "targets": StructureTemplate("T", "B", "..."),
+        "mask": StructureTemplate("T", "B", 1),
+    }
+    computes_no_input_deltas_for = ("default", "targets", "mask")
+    needs_in_backward = ()
+    has_stats = True
+    #: From the inputs to the numbers of hits and of cases.
+    formula = counted(lambda x: fn.argmax(x, -1))
 
     def target_shape(self, shape: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the shape that the targets must have for an input of this shape."""
         return (*shape[:-1], 1)
 
-    def predict(self) -> Callable[[Any], Any]:
-        return largest
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
+        require_shape(self, "targets", self.target_shape(in_shapes["default"].shape))
+        total = BufferStructure(1, persistent=True)
+        return {}, {}, {"total_hits": total, "total_cases": total}
+
+    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
+        inputs, totals = list(buffers.inputs), list(buffers.internals)
+        self.handler.compute(self.formula, inputs, totals, accumulate=True)
+
+    def backward_pass(self, buffers: BufferView) -> None:
+        pass
+
+    def dump_statistics(self, buffers: BufferView, storage: MutableMapping[str, float]) -> None:
+        hits, cases = (float(self.handler.get_numpy_copy(a).item()) for a in buffers.internals)
+        storage[self.name] = hits / cases if cases else float("nan")
+
+    def reset_statistics(self, buffers: BufferView) -> None:
+        for total in buffers.internals:
+            self.handler.fill(total, 0.0)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
-from brainstorm.layers._statistics import CountingLayer
+from brainstorm.layers.accuracy_layer import AccuracyLayerImpl, counted
 from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import number
+from brainstorm.optree import Formula
 from brainstorm.structure import ConstructionWrapper
 
 
@@ -30,23 +30,20 @@ def BinaryAccuracy(threshold: float = 0.5, name: str | None = None) -> Construct
 
 
 @functools.cache
-def exceeding(threshold: float) -> Callable[[Any], Any]:
-    """Return a function that builds a tree of ones above the threshold, else zeros."""
-    return lambda x: x > threshold
+def exceeding(threshold: float) -> Formula:
+    """Return the formula for predictions of 1 above the threshold, else 0."""
+    return counted(lambda x: x > threshold)
 
 
-class BinaryAccuracyLayerImpl(CountingLayer):
+class BinaryAccuracyLayerImpl(AccuracyLayerImpl):
     """Implements `BinaryAccuracy`."""
 
     is_traceable = True
     expected_kwargs = {"threshold": number()}
 
-    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
-        self.threshold = kwargs.get("threshold", 0.5)
-        return super().setup(kwargs, in_shapes)
-
     def target_shape(self, shape: tuple[Any, ...]) -> tuple[Any, ...]:
         return shape
 
-    def predict(self) -> Callable[[Any], Any]:
-        return exceeding(self.threshold)
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
+        self.formula = exceeding(kwargs.get("threshold", 0.5))
+        return super().setup(kwargs, in_shapes)
