@@ -38,11 +38,7 @@ class ProbabilityLossLayer(TargetLossLayer):
     """Base of losses whose targets are probabilities."""
 
     def validate_data(self, input_name: str, array: np.ndarray) -> None:
-        """Check that targets are in [0, 1].
-
-        Raises:
-            LayerValidationError: They are not; the message names the first.
-        """
+        """Check that targets are in [0, 1]."""
         if input_name == "targets":
             require_probabilities(self, "targets", array)
 
@@ -65,11 +61,7 @@ class ClassLossLayer(TargetLossLayer):
         self.constants = [handler.create_from_numpy(np.arange(count).astype(handler.dtype))]
 
     def validate_data(self, input_name: str, array: np.ndarray) -> None:
-        """Check that targets are whole numbers in [0, K).
-
-        Raises:
-            LayerValidationError: Some are not; the message names the first.
-        """
+        """Check that targets are whole numbers in [0, K)."""
         if input_name == "targets":
             remedy = "Number the classes from 0, or give this layer more inputs."
             classes = self.in_shapes["default"].shape[-1]

@@ -251,7 +251,11 @@ class Layer(Traceable):
         """Release resources other than buffers; may be called more than once."""
 
     def validate_data(self, input_name: str, array: np.ndarray) -> None:
-        """Check data (on the host) that will be fed directly into an input."""
+        """Check data (on the host) that will be fed directly into an input.
+
+        Raises:
+            LayerValidationError: They do not fit; the message names the first number that does not.
+        """
 
     @functools.cached_property
     def rnd(self) -> RandomState:

@@ -60,11 +60,7 @@ class CTCLayerImpl(Layer):
         return outputs, {}, internals
 
     def validate_data(self, input_name: str, array: np.ndarray) -> None:
-        """Check that labels are in range, come first, and are not too many.
-
-        Raises:
-            LayerValidationError: They are not; the message names the first.
-        """
+        """Check that labels are in range, come first, and are not too many."""
         if input_name != "labels":
             return
         classes = self.in_shapes["default"].shape[-1]

@@ -59,11 +59,7 @@ class EmbeddingLayerImpl(Layer):
         return {"default": BufferStructure("T", "B", *features)}, {"W": table}, {}
 
     def validate_data(self, input_name: str, array: np.ndarray) -> None:
-        """Check that the classes are whole numbers in [0, vocabulary_size).
-
-        Raises:
-            LayerValidationError: Some are not; the message names the first.
-        """
+        """Check that the classes are whole numbers in [0, vocabulary_size)."""
         remedy = "Number the classes from 0, or make vocabulary_size larger."
         require_class_indices(self, input_name, array, self.vocabulary_size, remedy)
 

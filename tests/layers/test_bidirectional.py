@@ -6,17 +6,13 @@ import numpy as np
 import pytest
 
 from brainstorm.errors import NetworkValidationError
-from brainstorm.handlers import NumpyHandler
-from brainstorm.initializers import Gaussian
 from brainstorm.layers import (
     BidirectionalWrapper,
     FullyConnected,
     Gru,
     Input,
-    Loss,
     Lstm,
     Recurrent,
-    SquaredError,
 )
 from brainstorm.network import Network
 from brainstorm.structure.architecture import generate_architecture
@@ -66,21 +62,3 @@ def test_an_input_that_it_does_not_have() -> None:
     match = r"before 'Bidirectional': unknown input 'masks'.*Choices are: default, mask"
     with pytest.raises(NetworkValidationError, match=match):
         inp >> "masks" - BidirectionalWrapper(Recurrent, 4)
-
-
-def test_sequences_of_different_length_give_what_they_give_alone() -> None:
-    inp = Input({"default": ("T", "B", 2), "targets": ("T", "B", 1), "mask": ("T", "B", 1)})
-    both, error = BidirectionalWrapper(Gru, 3, name="Both"), SquaredError()
-    inp >> both >> FullyConnected(1, "linear", name="Out") >> error - "loss" >> Loss()
-    inp - "targets" >> "targets" - error
-    inp - "mask" >> "mask" - both
-    net = Network.from_layer(inp, seed=1, handler=NumpyHandler(float))
-    net.initialize(Gaussian(1.0), seed=2)
-    data = {name: RND.normal(size=(5, 2, n)) for name, n in (("default", 2), ("targets", 1))}
-    data["mask"] = (np.arange(5)[:, None] < [5, 3])[:, :, None].astype(float)
-    net.provide_external_data(data)
-    net.forward_pass()
-    together = net.get("Both.outputs.default")
-    net.provide_external_data({name: array[:3, 1:] for name, array in data.items()})
-    net.forward_pass()
-    np.testing.assert_allclose(together[:3, 1:], net.get("Both.outputs.default"))

@@ -112,10 +112,3 @@ def test_a_penalty_on_activations_reaches_the_weights() -> None:
     source = classifier(hidden)
     hidden >> bl.L1Decay() - "loss" >> bl.Loss(0.3, name="Penalty")
     check_gradients(build_network(source))
-
-
-def test_a_hinge_loss_trains_like_any_other() -> None:
-    source, loss = bl.Input({"default": ("T", "B", 4), "targets": ("T", "B", 1)}), bl.HingeLoss()
-    source >> bl.FullyConnected(6, "linear") >> bl.SwiGLU() >> loss - "loss" >> bl.Loss()
-    source - "targets" >> "targets" - loss
-    check_gradients(build_network(source))
