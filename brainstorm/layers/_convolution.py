@@ -11,7 +11,7 @@ from brainstorm.layers._writing import overwrites_all
 from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import Constraint, activation, integer, margin, per_axis
 from brainstorm.structure import BufferStructure, BufferView
-from brainstorm.utils import Array, flatten_time
+from brainstorm.utils import flatten_time
 
 
 def convolution_options(axes: int) -> dict[str, Constraint]:
@@ -63,22 +63,18 @@ class ConvolutionLayer(ActivatedLayer, WindowLayer):
         """Return the forward and the backward operation."""
         return self.handler.conv2d_forward_batch, self.handler.conv2d_backward_batch
 
-    def _lift(self, array: Array) -> Array:
-        """Return images or filters with as many axes as the operations require."""
-        return array
-
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         x, Ha = flatten_time(buffers.inputs.default), flatten_time(self.before_activation(buffers))
-        W, bias = buffers.parameters
+        (W, bias), windows = buffers.parameters, self.windows
         forward, _ = self._operations()
         forward(
-            self._lift(x),
-            self._lift(W),
+            self.lift(x),
+            self.lift(W),
             bias,
-            self._lift(Ha),
-            self.padding,
-            self.stride,
-            self.dilation,
+            self.lift(Ha),
+            windows.padding,
+            windows.stride,
+            windows.dilation,
             self.groups,
             activation=self.fused_activation,
         )
@@ -87,21 +83,21 @@ class ConvolutionLayer(ActivatedLayer, WindowLayer):
     def backward_pass(self, buffers: BufferView) -> None:
         x, dy = flatten_time(buffers.inputs.default), flatten_time(buffers.output_deltas.default)
         needed = self.needs_delta("default")
-        dx = self._lift(flatten_time(buffers.input_deltas.default)) if needed else None
-        dW, dbias = buffers.gradients
+        dx = self.lift(flatten_time(buffers.input_deltas.default)) if needed else None
+        (dW, dbias), windows = buffers.gradients, self.windows
         self.differentiate(buffers)
         _, backward = self._operations()
         backward(
-            self._lift(x),
-            self._lift(buffers.parameters.W),
-            self.padding,
-            self.stride,
+            self.lift(x),
+            self.lift(buffers.parameters.W),
+            windows.padding,
+            windows.stride,
             dx,
-            self._lift(dy),
-            self._lift(dW),
+            self.lift(dy),
+            self.lift(dW),
             dbias,
             add_gradients=not overwrites_all(self, buffers.gradients, "W", "bias"),
             add_in_deltas=not self.overwrites("input_deltas.default"),
-            dilation=self.dilation,
+            dilation=windows.dilation,
             groups=self.groups,
         )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
-from brainstorm.layers._windows import Sides, WindowLayer
+from brainstorm.layers._windows import WindowLayer, Windows
 from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import Constraint, margin, one_of, per_axis
 from brainstorm.structure import BufferStructure, BufferView
@@ -21,14 +21,6 @@ def pooling_options(axes: int) -> dict[str, Constraint]:
         "padding": margin(axes),
         "ceil_mode": one_of(False, True),
     }
-
-
-class Windows(NamedTuple):
-    """How windows slide over images: for rows and columns, as the operations expect it."""
-
-    size: Any
-    stride: Any
-    padding: Sides
 
 
 class PoolingLayer(WindowLayer):
@@ -54,16 +46,11 @@ class PoolingLayer(WindowLayer):
 
     def images(self, array: Array) -> Array:
         """Return an input, or its delta, as (images, H, W, C)."""
-        return flatten_time(array)
+        return self.lift(flatten_time(array))
 
     def results(self, array: Array) -> Array:
         """Return an output, its delta, or argmax as (images, rows, cols, C)."""
-        return flatten_time(array)
-
-    @property
-    def windows(self) -> Windows:
-        """The windows on what `images` returns."""
-        return Windows(self.kernel_size, self.stride, self.padding)
+        return self.lift(flatten_time(array))
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         x, y = self.images(buffers.inputs.default), self.results(buffers.outputs.default)

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from brainstorm.layers.base_layer import Layer
 from brainstorm.layers.constraints import on_each_axis, padded_sides
+from brainstorm.utils import Array
 
 #: Cells added before and after, for each axis.
 Sides = tuple[tuple[int, int], ...]
+
+
+class Windows(NamedTuple):
+    """How windows slide over images, or over volumes, as the operations expect it."""
+
+    size: Any
+    stride: Any
+    padding: Any
+    dilation: Any = (1, 1)
 
 
 class WindowLayer(Layer):
@@ -44,6 +54,22 @@ class WindowLayer(Layer):
         if kwargs.get("ceil_mode"):
             self.padding = up_to_last_cell(image, self.kernel_size, self.stride, self.padding)
         return tuple(map(self._count, self.axes, image, range(len(image))))
+
+    @property
+    def windows(self) -> Windows:
+        """The windows on what `lift` returns."""
+        row = (1,) * (len(self.axes) == 1)
+        return Windows(
+            row + self.kernel_size,
+            row + self.stride,
+            ((0, 0),) * len(row) + self.padding,
+            row + self.dilation,
+        )
+
+    def lift(self, array: Array) -> Array:
+        """Return images or filters; those with one axis as images with a single row."""
+        is_row = len(self.axes) == 1
+        return array.reshape((array.shape[0], 1, *array.shape[1:])) if is_row else array
 
     def _count(self, letter: str, size: int, axis: int) -> int:
         extent = self.dilation[axis] * (self.kernel_size[axis] - 1) + 1

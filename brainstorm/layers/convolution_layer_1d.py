@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from brainstorm.layers._convolution import ConvolutionLayer, convolution_options
-from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.structure import ConstructionWrapper, StructureTemplate
 from brainstorm.structure.construction import RECTIFIED
-from brainstorm.utils import Array
 
 
 def Convolution1D(
@@ -61,12 +57,3 @@ class Convolution1DLayerImpl(ConvolutionLayer):
     expected_inputs = {"default": StructureTemplate("T", "B", "L", "C")}
     expected_kwargs = convolution_options(1)
     axes = "L"
-
-    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
-        structures = super().setup(kwargs, in_shapes)
-        self.padding = ((0, 0), *self.padding)
-        self.stride, self.dilation = (1, *self.stride), (1, *self.dilation)
-        return structures
-
-    def _lift(self, array: Array) -> Array:
-        return array.reshape((array.shape[0], 1, *array.shape[1:]))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from brainstorm.layers._pooling import PoolingLayer, Windows, pooling_options
+from brainstorm.layers._pooling import PoolingLayer, pooling_options
 from brainstorm.structure import ConstructionWrapper, StructureTemplate
-from brainstorm.utils import Array, flatten_time
 
 
 def Pooling1D(
@@ -50,13 +49,3 @@ class Pooling1DLayerImpl(PoolingLayer):
     expected_inputs = {"default": StructureTemplate("T", "B", "L", "C")}
     expected_kwargs = pooling_options(1)
     axes = "L"
-
-    @property
-    def windows(self) -> Windows:
-        return Windows((1, *self.kernel_size), (1, *self.stride), ((0, 0), *self.padding))
-
-    def images(self, array: Array) -> Array:
-        flat = flatten_time(array)
-        return flat.reshape((flat.shape[0], 1, *flat.shape[1:]))
-
-    results = images

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from brainstorm.handlers.argument_kinds import Margin
-from brainstorm.layers._pooling import PoolingLayer, Windows, pooling_options
+from brainstorm.layers._pooling import PoolingLayer, pooling_options
+from brainstorm.layers._windows import Windows
 from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array, flatten_time

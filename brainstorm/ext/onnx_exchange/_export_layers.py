@@ -49,16 +49,15 @@ def _embedding(e: Exporter, layer: Any) -> None:
 
 @writes("Convolution1D", "Convolution2D", "Convolution3D")
 def _convolution(e: Exporter, layer: Any) -> None:
-    axes = len(layer.kernel_size)  # the other options of a Convolution1D are those of images
     y = e.body.op(
         "Conv",
         e.images(),
         e.parameter("W", _channels_first),
         e.parameter("bias"),
         kernel_shape=list(layer.kernel_size),
-        strides=list(layer.stride[-axes:]),
-        pads=_pads(layer.padding[-axes:]),
-        dilations=list(layer.dilation[-axes:]),
+        strides=list(layer.stride),
+        pads=_pads(layer.padding),
+        dilations=list(layer.dilation),
         group=layer.groups,
     )
     e.put_images(activate(e.body, e.where, layer.activation, y))
