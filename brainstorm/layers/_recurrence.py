@@ -18,7 +18,7 @@ records one step and its strides, so that a trace of 1,000 steps is as short as 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from brainstorm.layers._formula import split
@@ -68,8 +68,8 @@ class RecurrentLayer(MaskedLayer):
     #: Internals that `cell` returns, and those of which it takes the row before.
     states: tuple[str, ...]
     memory: tuple[str, ...] = ()
-    #: Internals for the deltas of the first nodes that `cell` returns; those of all sums and
-    #: memory must be among them, called d...
+    #: Internals for the deltas of nodes of `cell`, called d...; those of all sums and memory must
+    #: be among them.
     deltas: tuple[str, ...]
     #: Context rows of these internals; memory needs one.
     internal_context = 1
@@ -77,16 +77,14 @@ class RecurrentLayer(MaskedLayer):
     carries = False
 
     @staticmethod
-    def cell(act: Callable[[Any], Any], *arguments: Any) -> tuple[Any, ...]:
+    def cell(*args: Any, **kwargs: Any) -> dict[str, Any]:
         """Build the trees of one time step.
 
-        Args:
-            act: The activation, a function of trees.
-            *arguments: One per gate: the sum of its products; the previous output; one per memory:
-                its previous row; the peepholes and biases.
+        The arguments are the activation, a function of trees, and by their names the sums of the
+        gates, the previous output y, the previous rows of memory, the peepholes and the biases.
 
         Returns:
-            Nodes, one per state and then the output. None of them may be an argument.
+            Nodes by the names of the states, and the output y. None of them may be an argument.
         """
         raise NotImplementedError
 
@@ -148,31 +146,33 @@ class RecurrentLayer(MaskedLayer):
                 -> (*deltas, *dmemory', *carry)
         """
         act = activation(name)
-        # Multiplied by 1, the result is a new node even if the activation is the identity.
-        cell = functools.partial(cls.cell, lambda x: act(1 * x))
-        # The positions of the output and the memory in the result of the cell.
-        places = [len(cls.states), *map(cls.states.index, cls.memory)]
+        gates, fixed = cls.names("sum"), cls.names("p", "b")
+        carried, results = ["y", *cls.memory], [*cls.states, "y"]
+
+        def cell(*operands: Any) -> dict[str, Any]:
+            named = zip([*gates, *carried, *fixed], operands, strict=True)
+            # Multiplied by 1, the result is a new node even if the activation is the identity.
+            return cls.cell(lambda x: act(1 * x), **dict(named))
 
         @formula
         def step(*arrays: Any) -> list[Any]:
-            sums, active, before, fixed = split(arrays, len(cls.gates), holds, len(places))
-            nodes = list(cell(*sums, *before, *fixed))
-            for place, old in zip(places, before, strict=True):
-                nodes[place] = _held(active, nodes[place], old)
-            return nodes
+            sums, active, before, constants = split(arrays, len(gates), holds, len(carried))
+            nodes = cell(*sums, *before, *constants)
+            for state, old in zip(carried, before, strict=True):
+                nodes[state] = _held(active, nodes[state], old)
+            return [nodes[state] for state in results]
 
         @formula
         def deltas(*arrays: Any) -> list[Any]:
-            kept, count = len(places), len(cls.names("p", "b"))
-            counts = kept, len(cls.states) + 1, holds, kept, count
-            errors, stored, active, before, fixed, carry = split(arrays, *counts)
-            sums = [stored[cls.states.index(gate.sum)] for gate in cls.gates]
-            nodes = cell(*sums, *before, *fixed)
+            counts = len(carried), len(results), holds, len(carried), len(fixed)
+            errors, values, active, before, constants, carry = split(arrays, *counts)
+            stored = dict(zip(results, values, strict=True))
+            nodes = cell(*(stored[gate] for gate in gates), *before, *constants)
             errors = [sum(carry, errors[0]), *errors[1:]]
-            own = nodes[: len(cls.deltas)]
-            roots, seeds = [nodes[place] for place in places], [_held(active, e, 0) for e in errors]
+            own = [nodes[name.removeprefix("d")] for name in cls.deltas]
+            roots, seeds = [nodes[n] for n in carried], [_held(active, e, 0) for e in errors]
             trees = gradients(roots, [*own, *before], seeds)
-            trees = substitute(trees, zip(nodes, stored, strict=True))
+            trees = substitute(trees, [(nodes[name], tree) for name, tree in stored.items()])
             values, handed = trees[: len(own)], trees[len(own) :]
             if active:
                 handed = [

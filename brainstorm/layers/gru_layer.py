@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from brainstorm.layers._recurrence import Gate, RecurrentLayer
@@ -50,13 +49,15 @@ class GruLayerImpl(RecurrentLayer):
     carries = True
 
     @staticmethod
-    def cell(act: Callable[[Any], Any], *arguments: Any) -> tuple[Any, ...]:
-        Qa, Ra, Za, Ha, y, bRh, br, bz, bh = arguments
+    def cell(
+        act: Any, y: Any, Qa: Any, Ra: Any, Za: Any, Ha: Any, bRh: Any, br: Any, bz: Any, bh: Any
+    ) -> dict[str, Any]:
         Qa, Ra, Za = Qa + bRh, Ra + br, Za + bz
         Rb, Zb = fn.sig(Ra), fn.sig(Za)
         Ha = Ha + bh + Rb * Qa
         Hb = act(Ha)
-        return Qa, Ra, Za, Ha, Rb, Zb, Hb, Hb + Zb * (y - Hb)
+        before, after = {"Qa": Qa, "Ra": Ra, "Za": Za, "Ha": Ha}, {"Rb": Rb, "Zb": Zb, "Hb": Hb}
+        return {**before, **after, "y": Hb + Zb * (y - Hb)}
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         self.handler.fill(buffers.internals.Qa, 0.0)

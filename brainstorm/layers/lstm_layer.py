@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from brainstorm.layers._formula import derived
@@ -54,14 +53,18 @@ class LstmLayerImpl(RecurrentLayer):
     deltas = tuple(f"d{state}" for state in states)
 
     @staticmethod
-    def cell(act: Callable[[Any], Any], *arguments: Any) -> tuple[Any, ...]:
-        Za, Ia, Fa, Oa, _, c, pi, pf, po, bz, bi, bf, bo = arguments
-        Za, Ia, Fa = Za + bz, Ia + (bi + pi * c), Fa + (bf + pf * c)
+    def cell(
+        act: Any, y: Any, Za: Any, Ia: Any, Fa: Any, Oa: Any, Ca: Any,
+        pi: Any, pf: Any, po: Any, bz: Any, bi: Any, bf: Any, bo: Any,
+    ) -> dict[str, Any]:  # fmt: skip
+        Za, Ia, Fa = Za + bz, Ia + (bi + pi * Ca), Fa + (bf + pf * Ca)
         Zb, Ib, Fb = act(Za), fn.sig(Ia), fn.sig(Fa)
-        Ca = Ib * Zb + Fb * c
+        Ca = Ib * Zb + Fb * Ca
         Oa = Oa + (bo + po * Ca)
         Ob, Cb = fn.sig(Oa), act(Ca)
-        return Za, Zb, Ia, Ib, Fa, Fb, Oa, Ob, Ca, Cb, Ob * Cb
+        before = {"Za": Za, "Ia": Ia, "Fa": Fa, "Oa": Oa, "Ca": Ca}
+        after = {"Zb": Zb, "Ib": Ib, "Fb": Fb, "Ob": Ob, "Cb": Cb}
+        return {**before, **after, "y": Ob * Cb}
 
     def backward_pass(self, buffers: BufferView) -> None:
         super().backward_pass(buffers)

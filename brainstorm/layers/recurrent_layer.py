@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from brainstorm.layers._recurrence import Gate, RecurrentLayer
@@ -39,7 +38,7 @@ class RecurrentLayerImpl(RecurrentLayer):
     deltas = ("dHa", "dHb")
 
     @staticmethod
-    def cell(act: Callable[[Any], Any], *arguments: Any) -> tuple[Any, ...]:
-        Ha, _, bias = arguments
+    def cell(act: Any, y: Any, Ha: Any, bias: Any) -> dict[str, Any]:
         Ha = Ha + bias
-        return Ha, act(Ha)
+        Hb = act(Ha)
+        return {"Ha": Ha, "Hb": Hb, "y": Hb}
