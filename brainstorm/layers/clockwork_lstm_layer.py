@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brainstorm.layers._clocks import ClockedLayer
+from brainstorm.layers.clockwork_layer import ClockedLayer
 from brainstorm.layers.lstm_layer import LstmLayerImpl
 from brainstorm.structure import ConstructionWrapper
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from brainstorm.layers._blocks import BlockLayer, to_channels, to_pixels
 from brainstorm.layers.base_layer import Declared, Structures
+from brainstorm.layers.depth_to_space_layer import BlockLayer, to_channels, to_pixels
 from brainstorm.structure import BufferStructure, ConstructionWrapper
 
 
