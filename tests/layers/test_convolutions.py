@@ -15,12 +15,8 @@ from brainstorm.testing import build_layer
 from tests.handlers.test_against_reference import conv_forward
 from tests.layers.running import run
 
-#: Construction function, number of axes that it convolves over, and its axes in messages.
-KINDS = {
-    1: (bl.Convolution1D, "L"),
-    2: (bl.Convolution2D, "H, W"),
-    3: (bl.Convolution3D, "D, H, W"),
-}
+#: Number of axes to construction function.
+KINDS = {1: bl.Convolution1D, 2: bl.Convolution2D, 3: bl.Convolution3D}
 
 
 @pytest.mark.parametrize("axes", KINDS)
@@ -36,9 +32,8 @@ def test_against_loops(axes: int, data: st.DataObject) -> None:
     extents = [d * (k - 1) + 1 - sum(p) for k, d, p in zip(kernel, dilation, padding, strict=True)]
     size = [max(1, extent) + data.draw(st.integers(0, 2)) for extent in extents]
     x = np.random.RandomState(0).normal(size=(2, 1, *size, 2 * groups))
-    create, _ = KINDS[axes]
     options = [v if axes > 1 else v[0] for v in (kernel, stride, padding, dilation)]
-    layer = create(filters, *options[:3], "linear", dilation=options[3], groups=groups)
+    layer = KINDS[axes](filters, *options[:3], "linear", dilation=options[3], groups=groups)
     harness = run(layer, {"default": x})
     W, bias = harness.get("parameters.W"), harness.get("parameters.bias")
     assert W.shape == (filters, *kernel, 2)
@@ -48,13 +43,19 @@ def test_against_loops(axes: int, data: st.DataObject) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("axes", KINDS)
-def test_activation_when_none_is_named(axes: int) -> None:
-    create, _ = KINDS[axes]
-    construction = create(1, 1 if axes == 1 else (1,) * axes)
-    assert construction.layer.layer_kwargs.pop("activation") == "rel"
-    layer = build_layer(construction, {"default": ("T", "B", *(2,) * axes, 1)})
-    assert layer.activation == ("tanh" if axes == 2 else "rel")
+@pytest.mark.parametrize(
+    ("layer", "features", "activation"),
+    [
+        (bl.FullyConnected(1), (2,), "rel"),
+        (bl.Convolution1D(1, 1), (2, 1), "rel"),
+        (bl.Convolution2D(1, 1), (2, 2, 1), "tanh"),
+        (bl.Convolution3D(1, 1), (2, 2, 2, 1), "rel"),
+        (bl.ConvolutionTranspose2D(1, 1), (2, 2, 1), "rel"),
+    ],
+)
+def test_activation_when_none_is_named(layer: Any, features: Any, activation: str) -> None:
+    assert layer.layer.layer_kwargs.pop("activation") == "rel"
+    assert build_layer(layer, {"default": ("T", "B", *features)}).activation == activation
 
 
 # -- transposed ----------------------------------------------------------------------------------

@@ -79,6 +79,7 @@ def test_pooling(window: tuple[Any, ...], kind: str) -> None:
         (4, 2, 3, (0, 1), [(0, 2), (3, 4)]),
         (3, 2, 2, (1, 0), [(0, 1), (1, 3)]),
         (3, 1, 2, (0, 2), [(0, 1), (2, 3)]),  # none begins behind the last cell
+        (4, 1, 2, (0, 1), [(0, 1), (2, 3)]),
     ],
 )
 @pytest.mark.parametrize("kind", ["max", "avg"])

@@ -49,7 +49,7 @@ def test_only_what_the_mask_keeps_counts():
     run(
         net,
         default=[[[0, 1, 0], [5, 1, 1], [1, 0, 0]]],
-        targets=[[[1], [2], [1]]],
+        targets=[[[1], [2], [0]]],
         mask=[[[1], [1], [0]]],
     )
     assert net.dump_statistics() == {"right": 0.5}

@@ -420,7 +420,6 @@ def test_fully_connected_shapes_and_defaults() -> None:
     assert layer.get_shape("parameters.W").shape == (6, 6)
     layer = build_layer(bl.FullyConnected((2, 2)), {"default": ("T", "B", 3)})
     assert layer.get_shape("outputs.default").shape == ("T", "B", 2, 2)
-    assert layer.activation == "rel"
 
 
 def test_norms_have_a_scale_for_each_feature_and_defaults() -> None:
