@@ -18,7 +18,8 @@ records one step and its strides, so that a trace of 1,000 steps is as short as 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from brainstorm.layers._formula import split
@@ -77,11 +78,13 @@ class RecurrentLayer(MaskedLayer):
     carries = False
 
     @staticmethod
-    def cell(*args: Any, **kwargs: Any) -> dict[str, Any]:
+    def cell(act: Callable[[Any], Any], v: Any) -> dict[str, Any]:
         """Build the trees of one time step.
 
-        The arguments are the activation, a function of trees, and by their names the sums of the
-        gates, the previous output y, the previous rows of memory, the peepholes and the biases.
+        Args:
+            act: The activation, a function of trees.
+            v: With attributes of their names, the sums of the gates, the previous output y, the
+                previous rows of memory, the peepholes and the biases.
 
         Returns:
             Nodes by the names of the states, and the output y. None of them may be an argument.
@@ -152,7 +155,7 @@ class RecurrentLayer(MaskedLayer):
         def cell(*operands: Any) -> dict[str, Any]:
             named = zip([*gates, *carried, *fixed], operands, strict=True)
             # Multiplied by 1, the result is a new node even if the activation is the identity.
-            return cls.cell(lambda x: act(1 * x), **dict(named))
+            return cls.cell(lambda x: act(1 * x), SimpleNamespace(**dict(named)))
 
         @formula
         def step(*arrays: Any) -> list[Any]:

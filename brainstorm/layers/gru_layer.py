@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from brainstorm.layers._recurrence import Gate, RecurrentLayer
@@ -49,15 +50,13 @@ class GruLayerImpl(RecurrentLayer):
     carries = True
 
     @staticmethod
-    def cell(
-        act: Any, y: Any, Qa: Any, Ra: Any, Za: Any, Ha: Any, bRh: Any, br: Any, bz: Any, bh: Any
-    ) -> dict[str, Any]:
-        Qa, Ra, Za = Qa + bRh, Ra + br, Za + bz
+    def cell(act: Callable[[Any], Any], v: Any) -> dict[str, Any]:
+        Qa, Ra, Za = v.Qa + v.bRh, v.Ra + v.br, v.Za + v.bz
         Rb, Zb = fn.sig(Ra), fn.sig(Za)
-        Ha = Ha + bh + Rb * Qa
+        Ha = v.Ha + v.bh + Rb * Qa
         Hb = act(Ha)
         before, after = {"Qa": Qa, "Ra": Ra, "Za": Za, "Ha": Ha}, {"Rb": Rb, "Zb": Zb, "Hb": Hb}
-        return {**before, **after, "y": Hb + Zb * (y - Hb)}
+        return {**before, **after, "y": Hb + Zb * (v.y - Hb)}
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         self.handler.fill(buffers.internals.Qa, 0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from brainstorm.layers._formula import derived
@@ -53,14 +54,11 @@ class LstmLayerImpl(RecurrentLayer):
     deltas = tuple(f"d{state}" for state in states)
 
     @staticmethod
-    def cell(
-        act: Any, y: Any, Za: Any, Ia: Any, Fa: Any, Oa: Any, Ca: Any,
-        pi: Any, pf: Any, po: Any, bz: Any, bi: Any, bf: Any, bo: Any,
-    ) -> dict[str, Any]:  # fmt: skip
-        Za, Ia, Fa = Za + bz, Ia + (bi + pi * Ca), Fa + (bf + pf * Ca)
+    def cell(act: Callable[[Any], Any], v: Any) -> dict[str, Any]:
+        Za, Ia, Fa = v.Za + v.bz, v.Ia + (v.bi + v.pi * v.Ca), v.Fa + (v.bf + v.pf * v.Ca)
         Zb, Ib, Fb = act(Za), fn.sig(Ia), fn.sig(Fa)
-        Ca = Ib * Zb + Fb * Ca
-        Oa = Oa + (bo + po * Ca)
+        Ca = Ib * Zb + Fb * v.Ca
+        Oa = v.Oa + (v.bo + v.po * Ca)
         Ob, Cb = fn.sig(Oa), act(Ca)
         before = {"Za": Za, "Ia": Ia, "Fa": Fa, "Oa": Oa, "Ca": Ca}
         after = {"Zb": Zb, "Ib": Ib, "Fb": Fb, "Ob": Ob, "Cb": Cb}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from brainstorm.layers._recurrence import Gate, RecurrentLayer
@@ -38,7 +39,7 @@ class RecurrentLayerImpl(RecurrentLayer):
     deltas = ("dHa", "dHb")
 
     @staticmethod
-    def cell(act: Any, y: Any, Ha: Any, bias: Any) -> dict[str, Any]:
-        Ha = Ha + bias
+    def cell(act: Callable[[Any], Any], v: Any) -> dict[str, Any]:
+        Ha = v.Ha + v.bias
         Hb = act(Ha)
         return {"Ha": Ha, "Hb": Hb, "y": Hb}
