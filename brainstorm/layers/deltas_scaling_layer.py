@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from brainstorm.layers._copying import CopyingLayer
-from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import number
 from brainstorm.structure import BufferView, ConstructionWrapper
 
@@ -32,12 +29,9 @@ class DeltasScalingLayerImpl(CopyingLayer):
     is_traceable = True
     expected_kwargs = {"factor": number().required()}
 
-    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
-        self.factor = kwargs["factor"]
-        return super().setup(kwargs, in_shapes)
-
     def backward_pass(self, buffers: BufferView) -> None:
         if self.needs_delta("default"):
+            dx, dy = buffers.input_deltas.default, buffers.output_deltas.default
             overwrite = self.overwrites("input_deltas.default")
             scale = self.handler.mult_st if overwrite else self.handler.mult_add_st
-            scale(self.factor, buffers.output_deltas.default, buffers.input_deltas.default)
+            scale(self.kwargs["factor"], dy, dx)
