@@ -11,12 +11,13 @@ import pytest
 from brainstorm import Network, initializers
 from brainstorm import layers as bl
 from brainstorm.handlers import DebugHandler, Handler, NumpyHandler
+from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.testing import approx_fprime
 from tests.layers.running import build_network, check_gradients
 from tests.networks import classifier
 
 
-def build(handler: Handler) -> Network:
+def two_recurrent_layers() -> ConstructionWrapper:
     """Images to convolution, batch norm and pooling; two recurrent layers side by side; classes."""
     source = bl.Input({"default": ("T", "B", 5, 5, 2), "targets": ("T", "B", 1)})
     images = source >> bl.Convolution2D(3, (2, 2), padding=1, activation="tanh") >> bl.BatchNorm()
@@ -26,13 +27,10 @@ def build(handler: Handler) -> Network:
         pooled >> recurrent >> joined
     joined >> loss - "loss" >> bl.Loss()
     source - "targets" >> "targets" - loss
-    network = Network.from_layer(loss)
-    network.set_handler(handler)
-    network.initialize(initializers.Gaussian(0.5), seed=1)
-    return network
+    return loss
 
 
-def build_of_parts(handler: Handler) -> Network:
+def many_parts() -> ConstructionWrapper:
     """Images to parts that are split, joined by residual connections and gates, and reshaped."""
     source = bl.Input({"default": ("T", "B", 5, 5, 2), "targets": ("T", "B", 1)})
     images = source >> bl.ConvolutionTranspose2D(4, (2, 2), (2, 1), activation="tanh")
@@ -49,20 +47,20 @@ def build_of_parts(handler: Handler) -> Network:
     rows >> bl.RMSNorm() >> bl.Reshape((2, 2, 6)) >> bl.GlobalPooling2D("avg") >> loss
     loss - "loss" >> bl.Loss()
     source - "targets" >> "targets" - loss
-    network = Network.from_layer(loss)
-    network.set_handler(handler)
-    network.initialize(initializers.Gaussian(0.5), seed=1)
-    return network
+    return loss
 
 
-@pytest.mark.parametrize("build", [build, build_of_parts])
+@pytest.mark.parametrize("wire", [two_recurrent_layers, many_parts])
 @pytest.mark.parametrize(
     "handler",
     [NumpyHandler(np.float64), DebugHandler(NumpyHandler(np.float64))],
     ids=["numpy", "debug"],
 )
-def test_gradient_of_a_whole_network(handler: Handler, build: Callable[[Handler], Network]) -> None:
-    network = build(handler)
+def test_gradient_of_a_whole_network(
+    handler: Handler, wire: Callable[[], ConstructionWrapper]
+) -> None:
+    network = Network.from_layer(wire(), handler=handler)
+    network.initialize(initializers.Gaussian(0.5), seed=1)
     rnd = np.random.RandomState(0)
     images = rnd.normal(size=(3, 2, 5, 5, 2))
     targets = rnd.randint(0, 6, size=(3, 2, 1)).astype(float)
