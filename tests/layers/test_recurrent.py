@@ -106,6 +106,25 @@ def test_names_and_shapes_are_those_of_the_contract(
     assert backward_only == deltas
 
 
+def test_one_parameter_can_have_been_written_by_another_layer() -> None:
+    """A penalty on Rz alone has added to its gradient; the joint product must not lose that."""
+    harness = LayerHarness(build_layer(Lstm(2), {"default": ("T", "B", 3)}))
+    harness.resize(3, 2)
+    values = harness.sample(np.random.RandomState(0))
+    deltas = harness.sample_out_deltas(np.random.RandomState(1))
+    results = []
+    for start in (0.0, 1.0):
+        harness.load({path: np.full((), start) for path in harness.gradient_paths})
+        harness.load({"input_deltas.default": np.zeros(())})
+        harness.forward(values)
+        others = [path for path in harness.gradient_paths if path != "gradients.Rz"]
+        harness.backward(deltas, overwritten=others)
+        results.append({path: harness.get(path) for path in harness.gradient_paths})
+    for path in harness.gradient_paths:
+        kept = 1.0 if path == "gradients.Rz" else 0.0
+        np.testing.assert_allclose(results[1][path], results[0][path] + kept, err_msg=path)
+
+
 # -- deltas of internals ------------------------------------------------------------------------
 
 
