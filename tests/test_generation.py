@@ -371,6 +371,11 @@ def test_only_networks_write() -> None:
         generate("net", START, 3)  # type: ignore[arg-type]
 
 
+def test_a_mask_is_not_forgotten() -> None:
+    with pytest.raises(MissingDataError, match="data for 'mask' is missing: it is the mask of"):
+        generate(masked_network(), START, 3)
+
+
 def test_predictions_are_probabilities_of_the_classes_that_are_read() -> None:
     net = make_network(Lstm(4))
     net.output_name = "Lstm.outputs.default"
