@@ -12,10 +12,9 @@ together, and the updates are those of one process with the same batches. See do
 
 from __future__ import annotations
 
-from brainstorm.ext.mpi.distribution import distribute
 from brainstorm.ext.mpi.reducer import Reducer
 from brainstorm.ext.mpi.shards import Part, Shard, divide
-from brainstorm.ext.mpi.team import MpiTeam
+from brainstorm.ext.mpi.team import MpiTeam, distribute
 from brainstorm.ext.mpi.world import World, find_world
 
 __all__ = ["MpiTeam", "Part", "Reducer", "Shard", "World", "distribute", "divide", "find_world"]

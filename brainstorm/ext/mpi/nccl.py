@@ -13,6 +13,7 @@ import numpy as np
 from brainstorm.errors import TrainingError
 from brainstorm.ext.mpi.world import World
 from brainstorm.handlers.pycuda.libraries import load_library
+from brainstorm.utils import Array
 
 UNIQUE_ID_BYTES = 128
 SUM = 0
@@ -34,13 +35,19 @@ def find_nccl() -> Any:
         return None
 
 
-class Nccl:
-    """A communicator of NCCL over all ranks, one GPU each; its context must be current.
+def address(array: Array) -> int:
+    """Return the address of an array of a GPU."""
+    return int(array.__cuda_array_interface__["data"][0])
 
-    Args:
-        library: ``libnccl.so.2``.
-        world: The ranks.
+
+class NcclTransport:
+    """Arrays of GPUs that communicate directly, in the order of the handler's stream.
+
+    The host does not wait: later operations of the handler wait on the GPU. Each rank has a GPU,
+    whose context must be current.
     """
+
+    is_queued = True
 
     def __init__(self, library: Any, world: World) -> None:
         self._library = library
@@ -62,29 +69,29 @@ class Nccl:
             text = self._library.ncclGetErrorString(result).decode()
             raise TrainingError(f"{name}: NCCL says {text!r} (error {result}).")
 
-    def all_reduce(self, address: int, count: int, dtype: Any, stream: int) -> None:
+    def sum(self, array: Array) -> None:
         """Queue the sum of an array over all ranks, in place."""
-        self._queue("ncclAllReduce", SUM, address, count, dtype, stream)
+        self._queue("ncclAllReduce", SUM, array)
 
-    def broadcast(self, address: int, count: int, dtype: Any, stream: int) -> None:
+    start_sum = sum
+
+    def wait(self, request: None) -> None:
+        """Do nothing: the stream waits by itself."""
+
+    def broadcast(self, array: Array) -> None:
         """Queue the copy of rank 0's array to all ranks."""
-        self._queue("ncclBroadcast", 0, address, count, dtype, stream)
+        self._queue("ncclBroadcast", 0, array)
 
-    def _queue(
-        self, name: str, how: int, address: int, count: int, dtype: Any, stream: int
-    ) -> None:
+    def _queue(self, name: str, how: int, array: Array) -> None:
         """Queue an operation in place; `how` is the kind of sum, or the rank that has the array."""
-        where = ctypes.c_void_p(address)
-        kind = ctypes.c_int(TYPES[np.dtype(dtype).name])
-        size, number = ctypes.c_size_t(count), ctypes.c_int(how)
-        self._call(name, where, where, size, kind, number, self._comm, ctypes.c_void_p(stream))
+        where = ctypes.c_void_p(address(array))
+        kind = ctypes.c_int(TYPES[np.dtype(array.dtype).name])
+        size, number = ctypes.c_size_t(int(array.size)), ctypes.c_int(how)
+        stream = ctypes.c_void_p(int(array.__cuda_array_interface__.get("stream") or 0))
+        self._call(name, where, where, size, kind, number, self._comm, stream)
 
     def check(self) -> None:
-        """Raise an error if one of the queued operations has failed.
-
-        Raises:
-            TrainingError: The text is NCCL's.
-        """
+        """Raise an error if one of the queued operations has failed."""
         found = ctypes.c_int()
         self._call("ncclCommGetAsyncError", self._comm, ctypes.byref(found))
         self._judge("ncclCommGetAsyncError", found.value)

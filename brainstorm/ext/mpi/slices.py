@@ -17,14 +17,9 @@ from brainstorm.structure.pass_plan import Interval
 def plan_slices(
     finished: list[tuple[str, list[Interval]]], smallest: int
 ) -> dict[str, list[Interval]]:
-    """Return the slices of the gradients to send after each layer of the backward pass.
+    """Return the slices (start, stop) of the gradients to send after each layer, in this order.
 
-    Args:
-        finished: ``net.finished_gradients``.
-        smallest: Minimum number of values in a slice, except for the last ones.
-
-    Returns:
-        Layer to (start, stop), in the order of the backward pass. Together they cover everything.
+    They have at least `smallest` values, except for the last ones. Together they cover everything.
     """
     waiting: list[Interval] = []
     plan: dict[str, list[Interval]] = {}
@@ -49,15 +44,7 @@ def _joined(intervals: list[Interval]) -> list[Interval]:
 
 
 class GradientSlices:
-    """Sums the gradients of a network in slices.
-
-    Args:
-        reducer: Has the share of this rank, the sum and the stepper.
-        slice_bytes: The minimum size of a slice.
-
-    Raises:
-        TrainingError: Something changes the gradients between backward pass and sum.
-    """
+    """Sums the gradients of a reducer's network in slices of at least so many bytes."""
 
     def __init__(self, reducer: Any, slice_bytes: int) -> None:
         self.reducer = reducer

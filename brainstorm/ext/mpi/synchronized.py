@@ -77,10 +77,6 @@ class Synchronizer:
 
     The deltas of a rank are those of the mean loss over its own part. So its contribution to the
     sums is weighted with its share of all values, and the result is divided by this share.
-
-    Args:
-        layer: The layer.
-        reducer: The reducer of the ranks.
     """
 
     def __init__(self, layer: BatchNormLayerImpl, reducer: Any) -> None:

@@ -13,11 +13,13 @@ from brainstorm.errors import DescriptionError, TrainingError
 from brainstorm.ext.mpi.reducer import Reducer, describe_diverging
 from brainstorm.ext.mpi.shards import digest_of_data, divide
 from brainstorm.ext.mpi.synchronized import synchronize
-from brainstorm.ext.mpi.world import agreed
+from brainstorm.ext.mpi.world import World, agreed, find_world
 from brainstorm.structure.generators import get_generator_states, set_generator_states
 from brainstorm.tools.evaluation import merge_statistics
+from brainstorm.training.base_stepper import TrainingStepper
 from brainstorm.training.parts import take_part
 from brainstorm.training.team import Team
+from brainstorm.training.trainer import Trainer
 
 T = TypeVar("T")
 
@@ -164,3 +166,53 @@ def draw_otherwise(net: Any, name: str) -> None:
                 stream = net.handler.create_random_stream(branch.generate_seed())
                 states[place] = stream.get_state()
     set_generator_states(net, states, name)
+
+
+def distribute(
+    trainer: Trainer | TrainingStepper,
+    synchronize_batch_norm: bool = False,
+    slice_bytes: int | None = None,
+    check_every: int = 100,
+    timeout: float = 600.0,
+    world: World | None = None,
+) -> Team:
+    """Let all ranks of this MPI job train together; call it before the training, on all ranks.
+
+    A process that runs alone needs no MPI, and nothing changes in it.
+
+    Args:
+        trainer: A trainer: its iterators give the same batches on all ranks, and each rank takes
+            its part of them. Or a stepper, for your own loop: then every rank has its own data, and
+            an update uses the data of all ranks.
+        synchronize_batch_norm: Whether batch normalization uses the statistics of whole batches
+            and not of each rank's part; only for a trainer.
+        slice_bytes: If given, gradients are summed in slices of about that size during the backward
+            pass; else all at once.
+        check_every: Check every so many updates that the parameters on all ranks are equal; 0:
+            never.
+        timeout: Seconds to wait for a rank before the job fails. It must exceed the time that one
+            rank works alone, e.g. to write a checkpoint.
+        world: The ranks; `None`: those of this job.
+
+    Returns:
+        The ranks: ``rank`` and ``size``, `Team.share` and `Team.gather`.
+
+    Raises:
+        MissingDependencyError: There are several processes, but mpi4py is not installed.
+        TrainingError: It is neither a trainer nor a stepper.
+    """
+    is_trainer = isinstance(trainer, Trainer)
+    if not is_trainer and not isinstance(trainer, TrainingStepper):
+        raise TrainingError(f"distribute: expected a Trainer or a stepper, got {trainer!r}.")
+    world = world or find_world(timeout)
+    if world is None:
+        return Team()
+    reducer = Reducer(world, check_every, slice_bytes)
+    team = MpiTeam(reducer, synchronize_batch_norm)
+    if isinstance(trainer, Trainer):
+        trainer.stepper.reducer = reducer
+        trainer.team = team
+        trainer.verbose = trainer.verbose and team.rank == 0
+    else:
+        trainer.reducer = reducer
+    return team

@@ -7,22 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.ext.mpi.nccl import Nccl, find_nccl
+from brainstorm.ext.mpi.nccl import NcclTransport, address, find_nccl
 from brainstorm.ext.mpi.world import World
 from brainstorm.optional import require
 from brainstorm.utils import Array
 
 
 class HostTransport:
-    """NumPy arrays, which MPI reads and writes in place.
+    """NumPy arrays, which MPI reads and writes in place."""
 
-    Args:
-        world: The ranks.
-
-    Attributes:
-        is_queued: Whether sums are put into the stream of the handler, like its own operations.
-    """
-
+    #: Whether sums are put into the stream of the handler, like its own operations.
     is_queued = False
 
     def __init__(self, world: World) -> None:
@@ -66,11 +60,7 @@ class DeviceTransport(HostTransport):
 
 
 class PinnedTransport(HostTransport):
-    """Arrays of a GPU, via page-locked memory of the host.
-
-    Args:
-        world: The ranks.
-    """
+    """Arrays of a GPU, via page-locked memory of the host."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -99,56 +89,12 @@ class PinnedTransport(HostTransport):
         size, free = int(array.size), self._free.setdefault(int(array.size), [])
         place = free.pop() if free else self._driver.pagelocked_empty((size,), array.dtype)
         array.device.synchronize()
-        self._driver.memcpy_dtoh(place, _address(array))
+        self._driver.memcpy_dtoh(place, address(array))
         return place
 
     def _upload(self, place: np.ndarray, array: Array) -> None:
-        self._driver.memcpy_htod(_address(array), place)
+        self._driver.memcpy_htod(address(array), place)
         self._free[place.size].append(place)
-
-
-class NcclTransport:
-    """Arrays of GPUs that communicate directly, in the order of the handler's stream.
-
-    The host does not wait: later operations of the handler wait on the GPU.
-
-    Args:
-        nccl: The communicator.
-    """
-
-    is_queued = True
-
-    def __init__(self, nccl: Nccl) -> None:
-        self.nccl = nccl
-
-    def sum(self, array: Array) -> None:
-        """Replace an array on all ranks by the sum over the ranks."""
-        self.nccl.all_reduce(_address(array), int(array.size), array.dtype, _stream(array))
-
-    def start_sum(self, array: Array) -> None:
-        """Do the same as `sum`, which only queues it."""
-        self.sum(array)
-
-    def wait(self, request: None) -> None:
-        """Do nothing: the stream waits by itself."""
-
-    def check(self) -> None:
-        """Raise an error if one of the queued sums has failed."""
-        self.nccl.check()
-
-    def broadcast(self, array: Array) -> None:
-        """Replace an array on all ranks by that of rank 0."""
-        self.nccl.broadcast(_address(array), int(array.size), array.dtype, _stream(array))
-
-
-def _address(array: Array) -> int:
-    """Return the address of an array of a GPU."""
-    return int(array.__cuda_array_interface__["data"][0])
-
-
-def _stream(array: Array) -> int:
-    """Return the stream in which an array is computed."""
-    return int(array.__cuda_array_interface__.get("stream") or 0)
 
 
 def choose_transport(world: World, handler: Any) -> HostTransport | NcclTransport:
@@ -159,7 +105,7 @@ def choose_transport(world: World, handler: Any) -> HostTransport | NcclTranspor
     devices = world.gather((world.hosts[world.rank], handler.zeros((1,)).device.index))
     shares_device = len(set(devices)) < world.size  # not supported by NCCL
     if all(world.gather(library is not None)) and not shares_device:
-        return NcclTransport(Nccl(library, world))
+        return NcclTransport(library, world)
     return (DeviceTransport if all(world.gather(is_cuda_aware())) else PinnedTransport)(world)
 
 

@@ -8,11 +8,10 @@ import pytest
 
 from brainstorm.errors import TrainingError
 from brainstorm.ext.mpi import nccl, transports
-from brainstorm.ext.mpi.nccl import Nccl, find_nccl
+from brainstorm.ext.mpi.nccl import NcclTransport, find_nccl
 from brainstorm.ext.mpi.transports import (
     DeviceTransport,
     HostTransport,
-    NcclTransport,
     PinnedTransport,
     choose_transport,
 )
@@ -92,7 +91,7 @@ class FakeNccl:
 
 def test_nccl_is_called_as_its_header_says():
     library = FakeNccl()
-    transport = NcclTransport(Nccl(library, FakeWorld(0, 2)))
+    transport = NcclTransport(library, FakeWorld(0, 2))
     array = DeviceArray([[1, 2, 3]])
     transport.wait(transport.start_sum(array))
     transport.check()
@@ -118,18 +117,18 @@ def test_only_rank_0_makes_the_id():
     library = FakeNccl()
     world = FakeWorld(1, 2)
     world.share = lambda value: b"unique" + value[6:]
-    Nccl(library, world)
+    NcclTransport(library, world)
     assert [name for name, _ in library.calls] == ["ncclCommInitRank"]
 
 
 def test_errors_of_nccl():
     with pytest.raises(TrainingError, match=r"^ncclCommInitRank: NCCL says 'error 5' \(error 5\)"):
-        Nccl(FakeNccl(ncclCommInitRank=5), FakeWorld(0, 2))
-    transport = NcclTransport(Nccl(FakeNccl(later=6), FakeWorld(0, 2)))
+        NcclTransport(FakeNccl(ncclCommInitRank=5), FakeWorld(0, 2))
+    transport = NcclTransport(FakeNccl(later=6), FakeWorld(0, 2))
     with pytest.raises(TrainingError, match=r"^ncclCommGetAsyncError: NCCL says 'error 6'"):
         transport.check()
     for in_progress in (0, nccl.IN_PROGRESS):
-        NcclTransport(Nccl(FakeNccl(later=in_progress), FakeWorld(0, 2))).check()
+        NcclTransport(FakeNccl(later=in_progress), FakeWorld(0, 2)).check()
 
 
 def test_pinned_memory_is_made_once_and_brings_the_sum_back(driver):
