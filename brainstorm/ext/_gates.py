@@ -13,14 +13,7 @@ import numpy as np
 
 
 class Stacked(NamedTuple):
-    """The weights of a layer, gate by gate.
-
-    Attributes:
-        W: Those of the inputs.
-        R: Those of the previous outputs.
-        b: The biases.
-        second: The other biases.
-    """
+    """The weights of inputs and previous outputs, the biases and the second ones, by gate."""
 
     W: np.ndarray
     R: np.ndarray
@@ -28,12 +21,7 @@ class Stacked(NamedTuple):
     second: np.ndarray
 
     def parameters(self, kind: str, gates: str) -> dict[str, np.ndarray]:
-        """Return the parameters of a layer of some type, by name.
-
-        Args:
-            kind: The type of the layer.
-            gates: One letter for each gate.
-        """
+        """Return the parameters of a layer of some type by name, given a letter for each gate."""
         found, second = {}, self.second
         if kind == "Gru":
             *others, found["bRh"] = np.split(second, 3)

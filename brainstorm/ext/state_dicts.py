@@ -156,12 +156,7 @@ def _pattern(prefix: str, type_name: str) -> str:
 
 
 class _Tensors:
-    """The tensors of one module.
-
-    Args:
-        state_dict: All tensors.
-        pattern: Their names, with ``*`` for the names within the module.
-    """
+    """The tensors of one module: those with the names of a pattern, with ``*`` for those within."""
 
     def __init__(self, state_dict: Mapping[str, Any], pattern: str) -> None:
         self._state_dict = state_dict
@@ -238,52 +233,45 @@ def _linear_back(layer: Any, get: Get) -> Iterator[tuple[str, np.ndarray]]:
     yield "bias", _rows_back(wanted, get("parameters.bias"))
 
 
-def _convolution(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]]:
-    size = layer.get_shape("parameters.bias").feature_size
-    yield "parameters.W", np.moveaxis(tensors.get("weight"), 1, -1)
-    yield "parameters.bias", tensors.get("bias", np.zeros(size))
+#: Path to tensor, the axis there that is the last one here, and the value of an absent tensor.
+Row = tuple[str, str, "int | None", "float | None"]
+
+_TABLE: list[Row] = [("parameters.W", "weight", None, None)]
+_CONVOLUTION: list[Row] = [
+    ("parameters.W", "weight", 1, None),
+    ("parameters.bias", "bias", None, 0),
+]
+_SCALE: list[Row] = [("parameters.gamma", "weight", 0, 1)]
+_NORMALIZATION: list[Row] = [*_SCALE, ("parameters.beta", "bias", 0, 0)]
+_STATISTICS: list[Row] = [
+    (f"internals.{name}", name, None, None) for name in ("running_mean", "running_var")
+]
+
+#: Type of a layer to its arrays, which are tensors with perhaps another order of axes.
+_PLAIN = {
+    "Embedding": _TABLE,
+    "LearnedPositionalEncoding": _TABLE,
+    "Convolution1D": _CONVOLUTION,
+    "Convolution2D": _CONVOLUTION,
+    "Convolution3D": _CONVOLUTION,
+    "ConvolutionTranspose2D": _CONVOLUTION,
+    "BatchNorm": [*_NORMALIZATION, *_STATISTICS],
+    "GroupNorm": _NORMALIZATION,
+    "LayerNorm": _NORMALIZATION,
+    "RMSNorm": _SCALE,
+}
 
 
-def _convolution_back(layer: Any, get: Get) -> Iterator[tuple[str, np.ndarray]]:
-    yield "weight", np.moveaxis(get("parameters.W"), -1, 1)
-    yield "bias", get("parameters.bias")
+def _plain(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]]:
+    for path, name, axis, value in _PLAIN[layer.type_name]:
+        *others, last = layer.get_shape(path).feature_shape
+        array = tensors.get(name, None if value is None else np.full((last, *others), float(value)))
+        yield path, array if axis is None else np.moveaxis(array, axis, -1)
 
 
-def _table(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]]:
-    yield "parameters.W", tensors.get("weight")
-
-
-def _table_back(layer: Any, get: Get) -> Iterator[tuple[str, np.ndarray]]:
-    yield "weight", get("parameters.W")
-
-
-#: Parameter of a normalization to its name in PyTorch.
-_SCALES = {"gamma": "weight", "beta": "bias"}
-
-
-def _normalization(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]]:
-    shape = layer.get_shape("parameters.gamma").feature_shape
-    constants = {"gamma": np.ones, "beta": np.zeros}
-    for name in layer.parameter_shapes:
-        array = tensors.get(_SCALES[name], constants[name]((shape[-1], *shape[:-1])))
-        yield f"parameters.{name}", np.moveaxis(array, 0, -1)
-
-
-def _normalization_back(layer: Any, get: Get) -> Iterator[tuple[str, np.ndarray]]:
-    for name in layer.parameter_shapes:
-        yield _SCALES[name], np.moveaxis(get(f"parameters.{name}"), -1, 0)
-
-
-def _batch_norm(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]]:
-    yield from _normalization(layer, tensors)
-    for name in ("running_mean", "running_var"):
-        yield f"internals.{name}", tensors.get(name)
-
-
-def _batch_norm_back(layer: Any, get: Get) -> Iterator[tuple[str, np.ndarray]]:
-    yield from _normalization_back(layer, get)
-    for name in ("running_mean", "running_var"):
-        yield name, get(f"internals.{name}")
+def _plain_back(layer: Any, get: Get) -> Iterator[tuple[str, np.ndarray]]:
+    for path, name, axis, _ in _PLAIN[layer.type_name]:
+        yield name, get(path) if axis is None else np.moveaxis(get(path), -1, axis)
 
 
 #: Recurrent layer to its gates in the order of PyTorch; that of `Recurrent` has no letter.
@@ -340,10 +328,8 @@ def _attention(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]
     for start, parts in (("W", weights), ("b", biases)):
         for kind, part in zip("qkv", parts, strict=True):
             yield f"parameters.{start}{kind}", part
-    output = _Tensors(tensors._state_dict, f"{tensors._start}out_proj.*{tensors._end}")
-    yield "parameters.Wo", output.get("weight")
-    yield "parameters.bo", output.get("bias", None if zeros is None else zeros[:size])
-    tensors.used |= output.used
+    yield "parameters.Wo", tensors.get("out_proj.weight")
+    yield "parameters.bo", tensors.get("out_proj.bias", None if zeros is None else zeros[:size])
 
 
 def _attention_back(layer: Any, get: Get) -> Iterator[tuple[str, np.ndarray]]:
@@ -369,13 +355,7 @@ def _has_joint_weights(layer: Any) -> bool:
 #: Type of a layer to the functions that read and write the tensors of its module.
 _MODULES: dict[str, tuple[Converter, Writer]] = {
     "FullyConnected": (_linear, _linear_back),
-    **dict.fromkeys(
-        ("Convolution1D", "Convolution2D", "Convolution3D", "ConvolutionTranspose2D"),
-        (_convolution, _convolution_back),
-    ),
-    **dict.fromkeys(("Embedding", "LearnedPositionalEncoding"), (_table, _table_back)),
-    "BatchNorm": (_batch_norm, _batch_norm_back),
-    **dict.fromkeys(("GroupNorm", "LayerNorm", "RMSNorm"), (_normalization, _normalization_back)),
+    **dict.fromkeys(_PLAIN, (_plain, _plain_back)),
     **dict.fromkeys(_GATES, (_recurrent, _recurrent_back)),
     **dict.fromkeys(
         ("MultiHeadAttention", "MultiHeadSelfAttention"), (_attention, _attention_back)
