@@ -25,12 +25,12 @@ from brainstorm.disk import atomic_file, open_regular
 from brainstorm.errors import NetworkValidationError, shown
 from brainstorm.ext.onnx_exchange import (  # noqa: F401  (most of them register functions)
     _body,
+    _broadcasting,
     _export,
     _export_layers,
     _export_sequences,
     _import,
     _import_arithmetic,
-    _import_choices,
     _import_features,
     _import_images,
     _import_padding,

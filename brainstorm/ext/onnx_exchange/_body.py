@@ -37,11 +37,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Table(dict[str, Any]):
-    """Functions by the operators or layer types that they are for; as a decorator it adds one.
-
-    Raises:
-        ValueError: There is a function for one of them already.
-    """
+    """Functions by the operators or layer types that they are for; as a decorator it adds one."""
 
     def __call__(self, *kinds: str) -> Callable[[F], F]:
         if known := self.keys() & set(kinds):
@@ -55,21 +51,14 @@ class Table(dict[str, Any]):
 
 
 def onnx() -> Any:
-    """Return the library.
-
-    Raises:
-        MissingDependencyError: onnx is not installed.
-    """
+    """Return the library."""
     return require("onnx", "onnx")
 
 
 class Body:
-    """Nodes in the order of their execution.
+    """Nodes in the order of their execution, whose names begin with a scope.
 
-    Args:
-        scope: Prefix of the names of all nodes and tensors.
-        shared: Whether constants are shared through `initializers`; else they are nodes, as in the
-            body of a function.
+    Constants are shared through `initializers`, or are nodes, as in the body of a function.
     """
 
     def __init__(self, scope: str = "", shared: bool = False) -> None:
@@ -84,12 +73,7 @@ class Body:
     ) -> Any:
         """Add a node and return the name of its output, or the names of several.
 
-        Args:
-            kind: The operator.
-            *inputs: Names of tensors, ``''`` for those left out.
-            outputs: Number of outputs.
-            domain: Domain of the operator; ``''`` is the standard one.
-            **options: Attributes.
+        Inputs that are left out are ``''``.
         """
         name = self._unique(f"{self.scope}/{kind}" if self.scope else kind)
         names = [name] if outputs == 1 else [f"{name}:{i}" for i in range(outputs)]

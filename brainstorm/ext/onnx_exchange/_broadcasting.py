@@ -1,4 +1,7 @@
-"""Formulas of several tensors and constants of a graph, which broadcast as in NumPy."""
+"""Formulas of several tensors and constants of a graph, which broadcast as in NumPy.
+
+Comparisons, logic and choices are nothing else. Booleans are 0 and 1.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.ext.onnx_exchange._import import Importer
-from brainstorm.ext.onnx_exchange._node import Node
+from brainstorm.ext.onnx_exchange._node import Node, reads
 from brainstorm.ext.onnx_exchange._values import LEAD, Value
 
 #: Sums and products of two tensors with equal shapes have layers of their own.
@@ -19,14 +22,9 @@ _LAYERS = {"x + y": "Add", "x * y": "Multiply"}
 
 
 def combine(imp: Importer, node: Node, text: str, **operands: Any) -> Value:
-    """Add a formula of tensors and constants, and return its value.
+    """Add a formula of tensors and arrays, whose names are one letter, and return its value.
 
-    Args:
-        imp: The network.
-        node: The node.
-        text: The formula, with operands of one letter.
-        **operands: Tensors and arrays. Arrays of one number become part of the text, and others
-            parameters.
+    Arrays of one number become part of the text, and others parameters.
     """
     values = {x: v for x, v in operands.items() if isinstance(v, Value)}
     arrays = {x: v for x, v in operands.items() if not isinstance(v, Value)}
@@ -72,13 +70,9 @@ def _with_numbers(text: str, arrays: Mapping[str, np.ndarray]) -> tuple[str, dic
 def aligned(
     node: Node, values: Sequence[Value], rank: int, common: int | None = None
 ) -> list[Value]:
-    """Return tensors with the same number of axes, and with T and B if one of them has these.
+    """Return tensors with `rank` axes each, and with T and B if one of them has these.
 
-    Args:
-        node: The node.
-        values: The tensors.
-        rank: The wanted number of axes.
-        common: How many of these must correspond; `None`: all.
+    The first `common` axes must correspond; `None`: all.
     """
     common = rank if common is None else common
     values = [replace(v, axes=((),) * (rank - len(v.axes)) + v.axes) for v in values]
@@ -104,11 +98,8 @@ def _lead_of(group: Sequence[int]) -> tuple[int, ...]:
 def arranged(node: Node, array: np.ndarray, value: Value, order: Sequence[int]) -> np.ndarray:
     """Return an array with one axis for each feature of the output it is combined with.
 
-    Args:
-        node: The node.
-        array: The array; its axes are those of the tensor, counted from the last.
-        value: The tensor.
-        order: The axes of the tensor that are the features of the output.
+    The axes of the array are those of the tensor, counted from the last; `order` are the axes of
+    the tensor that are the features of the output.
     """
     rank = len(value.axes)
     array = array.reshape((1,) * (rank - array.ndim) + array.shape)
@@ -121,3 +112,45 @@ def arranged(node: Node, array: np.ndarray, value: Value, order: Sequence[int]) 
     others = [i for i in range(rank) if i not in order]
     shape = [array.shape[i] for i in order] or [1]
     return array.transpose([*order, *others]).reshape(shape)
+
+
+#: Operator to a formula of its inputs.
+_QUESTIONS = {
+    "And": "x & y",
+    "Equal": "x == y",
+    "Greater": "x > y",
+    "GreaterOrEqual": "x >= y",
+    "IsNaN": "isnan(x)",
+    "Less": "x < y",
+    "LessOrEqual": "x <= y",
+    "Not": "~x",
+    "Or": "x | y",
+    "Xor": "x != y",
+}
+
+
+@reads(*_QUESTIONS)
+def _question(imp: Importer, node: Node) -> Value:
+    made = combine(imp, node, _QUESTIONS[node.kind], **dict(zip("xy", node.inputs, strict=False)))
+    imp.whole.add(made.path)
+    return made
+
+
+@reads("Where")
+def _where(imp: Importer, node: Node) -> Value:
+    return combine(imp, node, "where(x, y, z)", **dict(zip("xyz", node.inputs, strict=True)))
+
+
+@reads("PRelu")
+def _prelu(imp: Importer, node: Node) -> Value:
+    value, slope = node.value(), node.get(1)
+    order = value.order()
+    shape = (1,) * (len(value.axes) - np.ndim(slope)) + np.shape(slope)
+    varies = [i for i, size in enumerate(shape) if size > 1]
+    fits = len(shape) == len(value.axes) and shape[order[-1]] in (1, value.shape[order[-1]])
+    if isinstance(slope, Value) or not fits or varies not in ([], order[-1:]):
+        return combine(imp, node, "relu(x) + y * minimum(x, 0)", x=value, y=slope)
+    path, sizes = imp.arrange(node, value, order)
+    options: dict[str, Any] = {} if varies else {"shared": True}
+    made = imp.add(node, "PReLU", path, sizes, {"slope": slope.ravel()}, **options)
+    return imp.like(value, order, made)

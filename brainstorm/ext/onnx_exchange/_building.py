@@ -53,16 +53,10 @@ class Builder:
         output: str = "default",
         **options: Any,
     ) -> Value:
-        """Add a layer and return its output, with one axis of the tensor for each axis.
+        """Add a layer with the name of a node, and return its output, of so many features.
 
-        Args:
-            node: The layer gets its name.
-            kind: Type of the layer.
-            inputs: The path of an output, or input name to path.
-            features: Feature shape of the output.
-            arrays: Values of parameters, and of internals as ``'internals.x'``.
-            output: Name of the output.
-            **options: Options of the layer.
+        Inputs are paths of outputs. Arrays are values of parameters, and of internals as
+        ``'internals.x'``. The tensor has one axis for each axis of the output.
         """
         paths = {"default": inputs} if isinstance(inputs, str) else dict(inputs)
         if len({path in self.timeless for path in paths.values()}) > 1:
@@ -145,12 +139,9 @@ class Builder:
     ) -> tuple[str, tuple[int, ...]]:
         """Return an output with given axes of a tensor as its features, and their sizes.
 
-        Args:
-            node: The node that needs it.
-            value: The tensor.
-            order: All of its axes without T and B, in the wanted order.
-            mixed: Whether axes may consist of features and of T or B, which are then kept together:
-                the operation must treat all elements at one index of such an axis alike.
+        `order` has all axes without T and B. If `mixed`, axes may consist of features and of T or
+        B, which are kept together: the node must treat all elements at one index of such an axis
+        alike.
         """
         groups = [parts(value.axes[axis]) for axis in order]
         if any(g is None or (not mixed and (g[0] or g[2])) for g in groups):
@@ -175,10 +166,7 @@ class Builder:
     def like(self, value: Value, order: Sequence[int], result: Value) -> Value:
         """Return a layer's output as a tensor with the axes of its input.
 
-        Args:
-            value: The input.
-            order: The axes that the features of the output correspond to; others have size 1.
-            result: The output.
+        The features of the output correspond to the axes `order`; others have size 1.
         """
         axes = [group if i in value.lead else () for i, group in enumerate(value.axes)]
         for place, axis in enumerate(order):

@@ -18,6 +18,7 @@ from brainstorm.ext.onnx_exchange._body import (
     OPSET,
     PRODUCER,
     Body,
+    Table,
     onnx,
 )
 from brainstorm.layers._formula import FormulaLayer
@@ -28,26 +29,11 @@ from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.prediction import find_prediction
 from brainstorm.utils import get_by_path
 
-#: Adds the nodes of a layer.
-Writer = Callable[["Exporter", Any], None]
+#: Layer type to the function that adds the nodes of a layer, given the exporter and the layer.
+writes = Table()
 
-#: Layer type to its writer, and to the inputs it uses (empty: all of them).
-_writers: dict[str, tuple[Writer, tuple[str, ...]]] = {}
-
-
-def writes(*type_names: str, ports: tuple[str, ...] = ()) -> Callable[[Writer], Writer]:
-    """Register a function that adds the nodes of layers of these types.
-
-    Args:
-        *type_names: The types.
-        ports: The inputs that it uses; by default all.
-    """
-
-    def register(function: Writer) -> Writer:
-        _writers.update(dict.fromkeys(type_names, (function, ports)))
-        return function
-
-    return register
+#: Layers whose predictions do not depend on their other inputs.
+LOSSES = ("CTC", "HingeLoss", "HuberLoss", "SigmoidCE", "SoftmaxCE", "SquaredError")
 
 
 def composes(*type_names: str) -> Callable[[Callable[..., list[str]]], Callable[..., list[str]]]:
@@ -63,14 +49,14 @@ def composes(*type_names: str) -> Callable[[Callable[..., list[str]]], Callable[
     return register
 
 
-def _writer_of(layer: Any) -> tuple[Writer, tuple[str, ...]]:
-    if layer.type_name in _writers:
-        return _writers[layer.type_name]
+def _writer_of(layer: Any) -> Callable[[Exporter, Any], None]:
+    if layer.type_name in writes:
+        return writes[layer.type_name]
     if isinstance(layer, (ExpressionLayer, FormulaLayer)):
-        return _writers["Expression"]
+        return writes["Expression"]
     raise NetworkValidationError(
         f"layer {layer.name!r} ({layer.type_name}): ONNX has no counterpart of this layer. There "
-        f"is one of formulas and of {', '.join(sorted(_writers))}."
+        f"is one of formulas and of {', '.join(sorted(writes))}."
     )
 
 
@@ -81,10 +67,6 @@ class Exporter:
     features...), where T is 1 for data without time, and channels first, (T * B, C, ...), as
     images are in ONNX. Each is created from the other when needed, so there are no transpositions
     between two layers for images.
-
-    Args:
-        net: The network.
-        output_name: Path of the output; see `find_prediction`.
     """
 
     def __init__(self, net: Network, output_name: str | None) -> None:
@@ -219,9 +201,8 @@ class Exporter:
     def function(self, write: Callable[[Body, Mapping[str, str]], Sequence[str]]) -> None:
         """Add the layer as a call of its own function, which is recognized when importing.
 
-        Args:
-            write: Adds the nodes of the function to a body, given the tensors of inputs and
-                parameters by name; returns those of the outputs.
+        `write` adds the nodes of the function to a body, given the tensors of inputs and parameters
+        by name, and returns those of the outputs.
         """
         layer, helper, body = self.layer, onnx().helper, Body()
         names = [*layer.in_shapes, *layer.parameter_shapes]
@@ -272,7 +253,7 @@ class Exporter:
                     self._check(structure)
                 for port in needed[member]:
                     self._check(layer.get_shape(f"outputs.{port}"))
-                _writer_of(layer)[0](self, layer)
+                _writer_of(layer)(self, layer)
         self.layer, path = self.net.layers[name], f"{name}.{output}"
         if path not in self._plain and path not in self._first:
             raise self.fail(f"ONNX has no counterpart of its output {output!r}.")
@@ -285,7 +266,8 @@ class Exporter:
         for name in reversed(list(self.net.layers)):
             layer = self.net.layers[name]
             if name in needed and name != INPUT:
-                ports = _writer_of(layer)[1] or tuple(layer.in_shapes)
+                _writer_of(layer)  # raises an error if there is none
+                ports = ("default",) if layer.type_name in LOSSES else tuple(layer.in_shapes)
                 for connection in layer.incoming:
                     if connection.output_name.startswith(".."):
                         self.layer = layer

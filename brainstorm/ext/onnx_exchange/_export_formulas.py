@@ -64,17 +64,9 @@ def compute(
     body: Body, where: str, formula: Callable[..., Any], operands: Sequence[Variable],
     names: Sequence[str],
 ) -> list[str]:  # fmt: skip
-    """Add the nodes of a formula and return the names of its values.
+    """Add the nodes of a formula of tensors to a body, and return the names of its values.
 
-    Args:
-        body: Receives the nodes.
-        where: The owner of the formula, for messages.
-        formula: A function from expressions to one tree or several.
-        operands: Their shapes begin with `TIME` and `BATCH` if they have T and B.
-        names: The tensors of their values.
-
-    Raises:
-        NetworkValidationError: ONNX lacks one of its operators.
+    The shapes of operands with T and B begin with `TIME` and `BATCH`; errors name `where`.
     """
     found: Any = formula(*operands)
     if isinstance(found, OpTreeNode | Variable):

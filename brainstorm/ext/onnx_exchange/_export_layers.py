@@ -226,17 +226,17 @@ def _multiply(e: Exporter, layer: Any) -> None:
     e.either(lambda *x: functools.reduce(lambda a, b: e.body.op("Mul", a, b), x))
 
 
-@writes("SoftmaxCE", "CTC", ports=("default",))
+@writes("SoftmaxCE", "CTC")
 def _softmax(e: Exporter, layer: Any) -> None:
     e.put(e.body.op("Softmax", e.x(), axis=-1), "predictions")
 
 
-@writes("SigmoidCE", ports=("default",))
+@writes("SigmoidCE")
 def _sigmoid(e: Exporter, layer: Any) -> None:
     e.put(e.body.op("Sigmoid", e.x()), "predictions")
 
 
-@writes("HingeLoss", "HuberLoss", "SquaredError", ports=("default",))
+@writes("HingeLoss", "HuberLoss", "SquaredError")
 def _predictions(e: Exporter, layer: Any) -> None:
     e.put(e.x(), "predictions")
 

@@ -71,24 +71,13 @@ _BOUNDS: dict[str, Callable[[Node, Arrays], int]] = {
 
 
 class Folder:
-    """Computes nodes of a model whose inputs are constants.
+    """Computes nodes whose inputs are constants, for a model with `held` elements."""
 
-    Args:
-        opset: The version of the operators.
-        held: Number of elements in the model.
-    """
-
-    def __init__(self, opset: int, held: int) -> None:
-        self._opset = opset
+    def __init__(self, held: int) -> None:
         self._left = LEAST + TIMES * held
 
     def fold(self, node: Node) -> list[np.ndarray]:
-        """Return the outputs of a node.
-
-        Raises:
-            NetworkValidationError: It is not one of these operators, or too large, or its inputs do
-                not fit together.
-        """
+        """Return the outputs of a node."""
         if node.kind.startswith("Random") or node.kind in ("Bernoulli", "Multinomial"):
             raise node.fail("no layer draws such numbers, and drawn once they would be constants.")
         if node.kind == "Constant":
@@ -102,7 +91,7 @@ class Folder:
         with node.guarded(), np.errstate(all="ignore"):
             self._charge(node)
             _check_cast(node)
-            result = folds[node.kind](node, self._opset)
+            result = folds[node.kind](node)
         return result if isinstance(result, list) else [result]
 
     def _charge(self, node: Node) -> None:

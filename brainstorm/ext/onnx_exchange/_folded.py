@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +12,8 @@ import numpy as np
 from brainstorm.ext.onnx_exchange._body import Table, onnx
 from brainstorm.ext.onnx_exchange._node import Node
 
-#: A function from a node, whose inputs are known, and the opset version to its output(s).
-Function = Callable[[Node, int], Any]
+#: A function from a node, whose inputs are known, to its output(s).
+Function = Callable[[Node], Any]
 
 
 def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -62,27 +63,21 @@ _REDUCTIONS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def trailing_axes(node: Node, opset: int, rank: int, other: int) -> int:
-    """Return the number of axes of size 1 to append to the second operand of a node.
+def trailing_axes(node: Node, rank: int, other: int) -> int:
+    """Return how many axes of size 1 to append to a second operand of so many axes as `other`.
 
-    Before opset 7 an attribute is the axis of the first operand at which it begins.
-
-    Args:
-        node: The node.
-        opset: The version of the operators.
-        rank: The number of axes of the first operand.
-        other: The number of axes of the second one.
+    Before opset 7 an attribute is the axis of the first operand, of rank `rank`, where it begins.
     """
-    if opset >= 7 or "axis" not in node.options:
+    if node.opset >= 7 or "axis" not in node.options:
         return 0
     return max(0, rank - node.options["axis"] % rank - other)
 
 
 def _elementwise(function: Callable[..., Any], gives_booleans: bool) -> Function:
-    def compute(node: Node, opset: int) -> np.ndarray:
+    def compute(node: Node) -> np.ndarray:
         first, *others = node.inputs
         if others:
-            behind = (1,) * trailing_axes(node, opset, first.ndim, others[0].ndim)
+            behind = (1,) * trailing_axes(node, first.ndim, others[0].ndim)
             others = [x.reshape(x.shape + behind) for x in others]
         result = function(first, *others)
         return np.asarray(result, bool if gives_booleans else first.dtype)
@@ -91,17 +86,11 @@ def _elementwise(function: Callable[..., Any], gives_booleans: bool) -> Function
 
 
 def _of_many(function: Callable[..., Any]) -> Function:
-    def compute(node: Node, opset: int) -> np.ndarray:
-        result, *others = node.inputs
-        for other in others:
-            result = function(result, other)
-        return np.asarray(result)
-
-    return compute
+    return lambda node: np.asarray(functools.reduce(function, node.inputs))
 
 
 def _reduction(function: Callable[..., Any]) -> Function:
-    def compute(node: Node, opset: int) -> np.ndarray:
+    def compute(node: Node) -> np.ndarray:
         (x, *_), axes = node.inputs, node.axes()
         if not axes and node.options.get("noop_with_empty_axes"):
             return x
@@ -116,6 +105,15 @@ def _reduction(function: Callable[..., Any]) -> Function:
 #: Operator to function.
 folds = Table(
     {
+        "Concat": lambda node: np.concatenate(node.inputs, node.options.get("axis", 1)),
+        "Gather": lambda node: np.take(node.inputs[0], node.inputs[1], node.options.get("axis", 0)),
+        "MatMul": lambda node: node.inputs[0] @ node.inputs[1],
+        "Mod": lambda node: (np.fmod if node.options.get("fmod") else np.mod)(*node.inputs),
+        "Size": lambda node: np.array(node.inputs[0].size),
+        "Tile": lambda node: np.tile(*node.inputs),
+        "Transpose": lambda node: node.inputs[0].transpose(node.options.get("perm")),
+        "Unsqueeze": lambda node: np.expand_dims(node.inputs[0], tuple(node.axes() or ())),
+        "Where": lambda node: np.where(*node.inputs),
         **{kind: _elementwise(function, False) for kind, function in _OF_NUMBERS.items()},
         **{kind: _elementwise(function, True) for kind, function in _QUESTIONS.items()},
         **{kind: _of_many(function) for kind, function in _OF_MANY.items()},
@@ -128,7 +126,7 @@ folds = Table(
 
 
 @folds("Cast", "CastLike")
-def _cast(node: Node, opset: int) -> np.ndarray:
+def _cast(node: Node) -> np.ndarray:
     if node.kind == "CastLike":
         return node.inputs[0].astype(node.inputs[1].dtype)
     to = node.options["to"]
@@ -136,39 +134,24 @@ def _cast(node: Node, opset: int) -> np.ndarray:
     return node.inputs[0].astype(onnx().helper.tensor_dtype_to_np_dtype(code))
 
 
-@folds("Mod")
-def _mod(node: Node, opset: int) -> np.ndarray:
-    return (np.fmod if node.options.get("fmod") else np.mod)(*node.inputs)
-
-
 @folds("Clip")
-def _clip(node: Node, opset: int) -> np.ndarray:
+def _clip(node: Node) -> np.ndarray:
     x, low, high = node.inputs[0], node.constant(1, node.options.get("min")), node.constant(
         2, node.options.get("max"))  # fmt: skip
     return x if low is None and high is None else np.clip(x, low, high).astype(x.dtype)
 
 
-@folds("Where")
-def _where(node: Node, opset: int) -> np.ndarray:
-    return np.where(*node.inputs)
-
-
 @folds("Softmax", "LogSoftmax")
-def _softmaxes(node: Node, opset: int) -> np.ndarray:
+def _softmaxes(node: Node) -> np.ndarray:
     x = node.inputs[0]
-    axis = node.options.get("axis", -1 if opset >= 13 else 1)
-    axes = (axis,) if opset >= 13 else tuple(range(axis % x.ndim, x.ndim))
+    axis = node.options.get("axis", -1 if node.opset >= 13 else 1)
+    axes = (axis,) if node.opset >= 13 else tuple(range(axis % x.ndim, x.ndim))
     shares = _softmax(x, axes)
     return shares if node.kind == "Softmax" else np.log(shares)
 
 
-@folds("MatMul")
-def _matmul(node: Node, opset: int) -> np.ndarray:
-    return node.inputs[0] @ node.inputs[1]
-
-
 @folds("CumSum")
-def _cumsum(node: Node, opset: int) -> np.ndarray:
+def _cumsum(node: Node) -> np.ndarray:
     x, axis = node.inputs[0], int(node.inputs[1])
     if node.options.get("exclusive") or node.options.get("reverse"):
         raise node.fail("of constants only plain sums are computed.")
@@ -176,7 +159,7 @@ def _cumsum(node: Node, opset: int) -> np.ndarray:
 
 
 @folds("DequantizeLinear")
-def _dequantize(node: Node, opset: int) -> np.ndarray:
+def _dequantize(node: Node) -> np.ndarray:
     x, scale = node.inputs[0], np.asarray(node.inputs[1])
     zero = node.constant(2, np.zeros_like(scale, x.dtype))
     if scale.size > 1:
@@ -191,7 +174,7 @@ def _dequantize(node: Node, opset: int) -> np.ndarray:
 
 
 @folds("ConstantOfShape")
-def _constant_of_shape(node: Node, opset: int) -> np.ndarray:
+def _constant_of_shape(node: Node) -> np.ndarray:
     """Return a constant array without allocating it, because its shape may contain T and B."""
     value = node.options.get("value")
     number = np.zeros(1, np.float32) if value is None else onnx().numpy_helper.to_array(value)
@@ -199,36 +182,25 @@ def _constant_of_shape(node: Node, opset: int) -> np.ndarray:
 
 
 @folds("Expand")
-def _expand(node: Node, opset: int) -> np.ndarray:
+def _expand(node: Node) -> np.ndarray:
     x, shape = node.inputs
     return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape)))
 
 
-@folds("Concat")
-def _concat(node: Node, opset: int) -> np.ndarray:
-    return np.concatenate(node.inputs, node.options.get("axis", 1))
-
-
 @folds("Flatten")
-def _flatten(node: Node, opset: int) -> np.ndarray:
+def _flatten(node: Node) -> np.ndarray:
     x, axis = node.inputs[0], node.options.get("axis", 1)
     return x.reshape(math.prod(x.shape[:axis]), -1)
 
 
-@folds("Gather")
-def _gather(node: Node, opset: int) -> np.ndarray:
-    table, indices = node.inputs
-    return np.take(table, indices, axis=node.options.get("axis", 0))
-
-
 @folds("Range")
-def _range(node: Node, opset: int) -> np.ndarray:
+def _range(node: Node) -> np.ndarray:
     start, stop, step = (array.item() for array in node.inputs)
     return np.arange(start, stop, step, dtype=node.inputs[0].dtype)
 
 
 @folds("Reshape")
-def _reshape(node: Node, opset: int) -> np.ndarray:
+def _reshape(node: Node) -> np.ndarray:
     x, shape = node.inputs[0], node.axes(1, "shape") or []
     if not node.options.get("allowzero"):
         shape = [size or x.shape[i] for i, size in enumerate(shape)]
@@ -236,7 +208,7 @@ def _reshape(node: Node, opset: int) -> np.ndarray:
 
 
 @folds("ScatterND")
-def _scatter(node: Node, opset: int) -> np.ndarray:
+def _scatter(node: Node) -> np.ndarray:
     x, indices, updates = node.inputs
     if node.options.get("reduction", b"none") != b"none":
         raise node.fail("of constants only plain assignments are computed.")
@@ -246,18 +218,13 @@ def _scatter(node: Node, opset: int) -> np.ndarray:
 
 
 @folds("Shape")
-def _shape(node: Node, opset: int) -> np.ndarray:
+def _shape(node: Node) -> np.ndarray:
     shape = node.inputs[0].shape
     return np.array(shape[node.options.get("start", 0) : node.options.get("end")], np.int64)
 
 
-@folds("Size")
-def _size(node: Node, opset: int) -> np.ndarray:
-    return np.array(node.inputs[0].size)
-
-
 @folds("Slice")
-def _slice(node: Node, opset: int) -> np.ndarray:
+def _slice(node: Node) -> np.ndarray:
     x = node.inputs[0]
     parts = [slice(None)] * x.ndim
     starts, ends, axes, steps = slice_numbers(node)
@@ -275,7 +242,7 @@ def slice_numbers(node: Node) -> tuple[list[int], list[int], list[int], list[int
 
 
 @folds("Split")
-def _split(node: Node, opset: int) -> list[np.ndarray]:
+def _split(node: Node) -> list[np.ndarray]:
     x, axis = node.inputs[0], node.options.get("axis", 0)
     sizes = split_sizes(node, x.shape[axis])
     return np.split(x, np.cumsum(sizes)[:-1], axis)
@@ -292,27 +259,12 @@ def split_sizes(node: Node, size: int) -> list[int]:
 
 
 @folds("Squeeze")
-def _squeeze(node: Node, opset: int) -> np.ndarray:
+def _squeeze(node: Node) -> np.ndarray:
     axes = node.axes()
     return np.squeeze(node.inputs[0], None if axes is None else tuple(axes))
 
 
-@folds("Tile")
-def _tile(node: Node, opset: int) -> np.ndarray:
-    return np.tile(*node.inputs)
-
-
-@folds("Transpose")
-def _transpose(node: Node, opset: int) -> np.ndarray:
-    return node.inputs[0].transpose(node.options.get("perm"))
-
-
 @folds("Trilu")
-def _trilu(node: Node, opset: int) -> np.ndarray:
+def _trilu(node: Node) -> np.ndarray:
     keeps = np.triu if node.options.get("upper", 1) else np.tril
     return keeps(node.inputs[0], int(node.constant(1, 0)))
-
-
-@folds("Unsqueeze")
-def _unsqueeze(node: Node, opset: int) -> np.ndarray:
-    return np.expand_dims(node.inputs[0], tuple(node.axes() or ()))

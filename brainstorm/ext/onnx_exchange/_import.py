@@ -41,13 +41,7 @@ NOT_ALIKE = ("And", "DequantizeLinear", "Equal", "Greater", "GreaterOrEqual", "L
 
 
 class Importer(Builder):
-    """A graph that is read, and the network that is made of it.
-
-    Args:
-        model: The model.
-        layouts: Input name to the letters of its axes.
-        sizes: Input name to the sizes of its axes, by their letters or their names in the model.
-        outputs: The tensors that become outputs; `None`: the outputs of the model.
+    """A graph that is read, and the network that is made of it; arguments as in `from_onnx`.
 
     Attributes:
         nodes: The nodes that an output depends on, in order.
@@ -86,7 +80,7 @@ class Importer(Builder):
         self._given = dict(sizes or {})
         self._read_inputs()
         held = sum(array.size for array in self.tensors.values() if isinstance(array, np.ndarray))
-        self._folder = Folder(self.opset, held)
+        self._folder = Folder(held)
 
     # -- for the functions that read nodes --------------------------------------------------------
 
@@ -97,7 +91,7 @@ class Importer(Builder):
 
     def check_inference(self, node: Node, is_training: bool) -> None:
         """Raise an error for a node in training mode: before opset 7 all without is_test."""
-        if is_training or (self.opset < 7 and not node.options.get("is_test")):
+        if is_training or (node.opset < 7 and not node.options.get("is_test")):
             raise node.fail(
                 "expected a model for inference, got training_mode=1 (in older models is_test=0, "
                 "or outputs of statistics). Export it in eval mode."
@@ -179,6 +173,7 @@ class Importer(Builder):
                 used=[self.uses[name] > 0 for name in proto.output],
                 alone=self.uses[first] == 1 and first not in self._shared,
                 is_last=bool(outputs & set(proto.output)),
+                opset=self.opset,
             )
             if proto.domain == DOMAIN and proto.op_type in self.functions:
                 results = self._read_function(node, self.functions[proto.op_type])

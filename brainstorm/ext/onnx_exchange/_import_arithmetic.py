@@ -225,7 +225,7 @@ def _check_integers(node: Node, kind: str, others: Sequence[Any]) -> None:
 def _aligned(imp: Importer, node: Node, first: Any, other: Any) -> Any:
     """Return a second operand with the axes that older models leave out."""
     ranks = [len(x.axes) if isinstance(x, Value) else x.ndim for x in (first, other)]
-    count = trailing_axes(node, imp.opset, *ranks)
+    count = trailing_axes(node, *ranks)
     if isinstance(other, Value):
         return replace(other, axes=other.axes + ((),) * count) if count else other
     return other.reshape(other.shape + (1,) * count)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,7 +41,7 @@ def _epsilon(node: Node) -> float:
 @reads("BatchNormalization")
 def _batch_norm(imp: Importer, node: Node) -> Value:
     names = ("gamma", "beta", "internals.running_mean", "internals.running_var")
-    has_statistics = imp.opset < 14 and len(node.outputs) > 1
+    has_statistics = node.opset < 14 and len(node.outputs) > 1
     imp.check_inference(node, has_statistics or bool(node.options.get("training_mode")))
     decay = round(node.options.get("momentum", 0.9), 6)
     return _of_channels(imp, node, "BatchNorm", names, epsilon=_epsilon(node), decay=decay)
@@ -97,8 +96,7 @@ def _layer_norm(imp: Importer, node: Node) -> Value:
         name: array.transpose([axes.index(i) for i in order])
         for name, array in (("gamma", gamma), ("beta", beta))
     }
-    single = replace(value, axes=tuple(g for i, g in enumerate(value.axes)
-                                       if i in value.lead or i in axes))  # fmt: skip
+    single = value.without(rest)
     shift = rank - len(single.axes)
     path, sizes = imp.arrange(node, single, [i - shift for i in order])
     made = imp.add(node, "LayerNorm", path, sizes, arrays, epsilon=_epsilon(node))
@@ -111,8 +109,8 @@ def _layer_norm(imp: Importer, node: Node) -> Value:
 @reads("Softmax", "LogSoftmax")
 def _softmax(imp: Importer, node: Node) -> Value:
     value = node.value()
-    axis = node.axis(node.options.get("axis", -1 if imp.opset >= 13 else 1), len(value.axes))
-    axes = [axis] if imp.opset >= 13 else list(range(axis, len(value.axes)))
+    axis = node.axis(node.options.get("axis", -1 if node.opset >= 13 else 1), len(value.axes))
+    axes = [axis] if node.opset >= 13 else list(range(axis, len(value.axes)))
     if any(value.is_mixed(i) for i in axes):
         raise node.fail("no layer has a softmax over time steps or sequences.")
     axes = [i for i in axes if value.shape[i] > 1] or axes[:1]
@@ -152,29 +150,23 @@ def _reduction(imp: Importer, node: Node) -> Value:
     if node.kind == "ReduceMean" and imp.integer_type(node.names[0]) is not None:
         raise node.fail("no layer rounds means of integers. Cast to float32 in front of it.")
     axes = sorted({node.axis(i, rank) for i in axes or range(rank)})
+    removed = () if node.options.get("keepdims", 1) else axes
     if [value.axes[i] for i in axes] == [(0,)] and node.kind in _POOLINGS:
-        made = imp.pool(node, value, _POOLINGS[node.kind])
-        kept = [i for i in range(rank) if node.options.get("keepdims", 1) or i not in axes]
-        return replace(made, axes=tuple(made.axes[i] for i in kept))
+        return imp.pool(node, value, _POOLINGS[node.kind]).without(removed)
     if not set(axes) <= set(value.features):
         raise node.fail("no layer reduces sequences, or time steps so, or with other axes.")
-    keeps, images = node.options.get("keepdims", 1), len(value.features) == 3
     kind = {"ReduceMean": "avg", "ReduceMax": "max"}.get(node.kind)
     rest = [i for i in value.memory_order(value.features) if i not in axes]
-    if images and len(axes) == 2 and kind:
+    if len(value.features) == 3 and len(axes) == 2 and kind:
         path, sizes = imp.arrange(node, value, [*axes, *rest])
         made = imp.add(node, "GlobalPooling2D", path, sizes[2:], type=kind)
-        groups = {rest[0]: (2,)}
     else:
         order = [*rest, *axes]
         path, sizes = imp.arrange(node, value, order)
         reduced = tuple(range(2 + len(rest), 2 + len(order)))
         text = _REDUCTIONS[node.kind].format(f"axis={reduced}, keepdims=True")
         made = imp.formula(node, text, [*sizes[: len(rest)], *[1] * len(axes)], x=path)
-        groups = {axis: (2 + place,) for place, axis in enumerate(rest)}
-    kept = [i for i in range(rank) if keeps or i not in axes]
-    return replace(made, axes=tuple(
-        value.axes[i] if i in value.lead else groups.get(i, ()) for i in kept))  # fmt: skip
+    return imp.like(value, rest, made).without(removed)
 
 
 @reads("LpNormalization", "MeanVarianceNormalization", "CumSum")
@@ -212,6 +204,4 @@ def _argmax(imp: Importer, node: Node) -> Value:
     path, sizes = imp.arrange(node, value, order)
     made = imp.like(value, order, imp.add(node, "Argmax", path, [*sizes[:-1], 1]))
     imp.whole.add(made.path)
-    if node.options.get("keepdims", 1):
-        return made
-    return replace(made, axes=tuple(g for i, g in enumerate(made.axes) if i != axis))
+    return made if node.options.get("keepdims", 1) else made.without([axis])

@@ -31,7 +31,7 @@ def _resize(imp: Importer, node: Node) -> Value:
     if mode not in _TYPES or node.options.get("antialias"):
         raise node.fail(f"no layer interpolates by {mode!r}, but by 'nearest' and 'linear', "
                         "without antialias.")  # fmt: skip
-    is_old = node.kind == "Upsample" or imp.opset < 11
+    is_old = node.kind == "Upsample" or node.opset < 11
     places = {
         axis: _places(node, value.shape[axis], size, scale, mode, is_old)
         for axis, (size, scale) in _wanted(node, value).items()

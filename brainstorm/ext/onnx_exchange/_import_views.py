@@ -49,7 +49,7 @@ def _squeeze(imp: Importer, node: Node) -> Value:
     axes = [node.axis(i, rank) for i in axes]
     if any(value.shape[i] != 1 for i in axes):
         raise node.fail(f"expected axes of size 1, got {[value.shape[i] for i in axes]}.")
-    return replace(value, axes=tuple(group for i, group in enumerate(value.axes) if i not in axes))
+    return value.without(axes)
 
 
 @reads("Unsqueeze")

@@ -130,9 +130,7 @@ def _pick(imp: Importer, node: Node) -> Value:
     if indices.ndim > 1:
         raise node.fail(f"expected one index or a list, got an array of {indices.shape}.")
     part = pick(imp, node, value, axis, [int(i) % size for i in indices.ravel()])
-    if indices.ndim:
-        return part
-    return replace(part, axes=tuple(g for i, g in enumerate(part.axes) if i != axis))
+    return part if indices.ndim else part.without([axis])
 
 
 # -- images ---------------------------------------------------------------------------------------

@@ -13,15 +13,9 @@ from brainstorm.ext.onnx_exchange._body import onnx
 
 
 def sizes_of_axes(info: Any, letters: str, given: Mapping[str, int]) -> dict[str, int]:
-    """Return the size of each axis of an input, 0 for T and B if they are open.
+    """Return the size of each axis of an input by its letter, 0 for T and B if they are open.
 
-    Args:
-        info: The input.
-        letters: The letters of its axes.
-        given: Sizes of axes by their letters, or by their names in the model.
-
-    Raises:
-        NetworkValidationError: The letters or sizes do not fit, or sizes are missing.
+    Sizes may be given by the letters of the axes, or by their names in the model.
     """
     dims, name = info.type.tensor_type.shape.dim, info.name
     if len(letters) != len(dims) or len(set(letters)) != len(letters):
@@ -66,13 +60,7 @@ def _check_given(name: str, given: Any, known: Sequence[str]) -> None:
 def guess_letters(info: Any, nodes: Sequence[Any], is_ours: bool) -> str:
     """Return the letters of the axes of an input, guessed from its rank and the nodes.
 
-    Args:
-        info: The input.
-        nodes: The nodes of the graph.
-        is_ours: Whether the graph was exported by this package.
-
-    Raises:
-        NetworkValidationError: They cannot be guessed.
+    If the graph is one that this package exported, its names of sizes say them.
     """
     dims, get = info.type.tensor_type.shape.dim, onnx().helper.get_node_attr_value
     if {dim.dim_param for dim in dims[:2]} == {"T", "B"}:  # exported by this package

@@ -33,6 +33,7 @@ class Node:
         used: Whether each of them is used.
         alone: Whether only this node uses its first input.
         is_last: Whether its output is an output of the graph.
+        opset: The version of the operators.
     """
 
     kind: str
@@ -44,6 +45,7 @@ class Node:
     used: Sequence[bool] = ()
     alone: bool = False
     is_last: bool = False
+    opset: int = 0
 
     @property
     def layer_name(self) -> str:

@@ -9,8 +9,8 @@ input in another form.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -65,6 +65,10 @@ class Value:
         """Return the axes of features in the order of memory, except that some come last."""
         return [*self.memory_order([i for i in self.features if i not in last]), *last]
 
+    def without(self, axes: Container[int]) -> Value:
+        """Return the tensor without some axes, which have size 1."""
+        return replace(self, axes=tuple(g for i, g in enumerate(self.axes) if i not in axes))
+
     def permutation(self, axis: int) -> np.ndarray:
         """Return, for each index of an axis, the index among the features of the output."""
         group = self.axes[axis]
@@ -89,12 +93,9 @@ def parts(group: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], tuple
 def regroup(
     sizes: Sequence[int], flat: Sequence[int], shape: Sequence[int]
 ) -> tuple[tuple[int, ...], ...] | None:
-    """Return which axes form each axis of a new shape; `None` if one would be divided.
+    """Return which axes, in the order `flat`, form each axis of a new shape of as many elements.
 
-    Args:
-        sizes: Sizes of all axes.
-        flat: The axes in their order.
-        shape: The new shape, with the same number of elements.
+    `None` if one of them would be divided.
     """
     groups, left = [], list(flat)
     for size in shape:
