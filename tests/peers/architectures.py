@@ -1,10 +1,5 @@
 """Small networks of the usual architectures, as modules of PyTorch."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from torch import nn
 from torch.nn import functional
@@ -17,15 +12,15 @@ Tensor = torch.Tensor
 class Formula(nn.Module):
     """Modules, and a function of them and of the input."""
 
-    def __init__(self, function: Callable[..., Tensor], **parts: nn.Module) -> None:
+    def __init__(self, function, **parts):
         super().__init__()
         self.function, self.parts = function, nn.ModuleDict(parts)
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x):
         return self.function(x, **dict(self.parts.items()))
 
 
-def conv(inputs: int, outputs: int, size: int = 3, stride: int = 1, **options: Any) -> nn.Module:
+def conv(inputs, outputs, size=3, stride=1, **options):
     """Return a convolution with normalization and activation."""
     act = options.pop("act", nn.ReLU)()
     padding = options.pop("padding", size // 2)
@@ -35,18 +30,18 @@ def conv(inputs: int, outputs: int, size: int = 3, stride: int = 1, **options: A
     )  # fmt: skip
 
 
-def residual(body: nn.Module, shortcut: nn.Module | None = None) -> nn.Module:
+def residual(body, shortcut=None):
     return Formula(
         lambda x, body, shortcut: functional.relu(body(x) + shortcut(x)),
         body=body, shortcut=shortcut or nn.Identity(),
     )  # fmt: skip
 
 
-def head(channels: int) -> list[nn.Module]:
+def head(channels):
     return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 5)]
 
 
-def excite(channels: int, gate: type[nn.Module] = nn.Sigmoid) -> nn.Module:
+def excite(channels, gate=nn.Sigmoid):
     scale = nn.Sequential(
         nn.AdaptiveAvgPool2d(1), nn.Conv2d(channels, 2, 1), nn.SiLU(), nn.Conv2d(2, channels, 1),
         gate(),
@@ -54,7 +49,7 @@ def excite(channels: int, gate: type[nn.Module] = nn.Sigmoid) -> nn.Module:
     return Formula(lambda x, scale: x * scale(x), scale=scale)
 
 
-def inverted(act: type[nn.Module], gate: type[nn.Module] | None = None) -> nn.Module:
+def inverted(act, gate=None):
     """Return a block of MobileNet or EfficientNet."""
     parts = [conv(4, 8, 1, act=act), conv(8, 8, groups=8, act=act)]
     parts += [excite(8, gate)] if gate else []
@@ -62,7 +57,7 @@ def inverted(act: type[nn.Module], gate: type[nn.Module] | None = None) -> nn.Mo
     return Formula(lambda x, body: x + body(x), body=body)
 
 
-def lenet() -> nn.Module:
+def lenet():
     return nn.Sequential(
         nn.Conv2d(3, 6, 5, padding=2), nn.Sigmoid(), nn.AvgPool2d(2), nn.Conv2d(6, 8, 5),
         nn.Tanh(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(32, 12), nn.Softplus(),
@@ -70,7 +65,7 @@ def lenet() -> nn.Module:
     )  # fmt: skip
 
 
-def alexnet() -> nn.Module:
+def alexnet():
     return nn.Sequential(
         nn.Conv2d(3, 4, 5, 2, 2), nn.ReLU(), nn.MaxPool2d(3, 2), nn.Conv2d(4, 6, 3, padding=1),
         nn.ReLU(), nn.AdaptiveAvgPool2d((3, 3)), nn.Flatten(),
@@ -78,18 +73,18 @@ def alexnet() -> nn.Module:
     )  # fmt: skip
 
 
-def resnet() -> nn.Module:
+def resnet():
     down = residual(nn.Sequential(conv(4, 6, stride=2), conv(6, 6)), nn.Conv2d(4, 6, 1, 2))
     same = residual(nn.Sequential(conv(6, 6), nn.Conv2d(6, 6, 3, padding=1)))
     return nn.Sequential(conv(3, 4), nn.MaxPool2d(3, 2, 1), down, same, *head(6))
 
 
-def densenet() -> nn.Module:
+def densenet():
     layers = [Formula(lambda x, f: torch.cat([x, f(x)], 1), f=conv(n, 3)) for n in (4, 7)]
     return nn.Sequential(conv(3, 4), *layers, conv(10, 4, 1), nn.AvgPool2d(2), *head(4))
 
 
-def inception() -> nn.Module:
+def inception():
     pooled = nn.Sequential(nn.MaxPool2d(3, 1, 1), conv(4, 2, 1))
     averaged = nn.Sequential(nn.AvgPool2d(3, 1, 1), conv(4, 2, 1))
     return nn.Sequential(conv(3, 4), Formula(
@@ -97,7 +92,7 @@ def inception() -> nn.Module:
         a=conv(4, 2, 1), b=conv(4, 3), c=pooled, d=averaged), *head(9))  # fmt: skip
 
 
-def squeezenet() -> nn.Module:
+def squeezenet():
     fire = Formula(
         lambda x, s, a, b: torch.cat([a(s(x)), b(s(x))], 1),
         s=conv(4, 2, 1), a=conv(2, 3, 1), b=conv(2, 3),
@@ -107,8 +102,8 @@ def squeezenet() -> nn.Module:
                          nn.Flatten())  # fmt: skip
 
 
-def shufflenet() -> nn.Module:
-    def shuffled(x: Tensor, f: nn.Module) -> Tensor:
+def shufflenet():
+    def shuffled(x, f):
         a, b = x.chunk(2, 1)
         x = torch.cat([a, f(b)], 1)
         n, c, h, w = x.shape
@@ -117,7 +112,7 @@ def shufflenet() -> nn.Module:
     return nn.Sequential(conv(3, 4), Formula(shuffled, f=conv(2, 2)), *head(4))
 
 
-def convnext() -> nn.Module:
+def convnext():
     block = Formula(
         lambda x, f, n, a, b: x + b(functional.gelu(a(n(f(x).permute(0, 2, 3, 1))))).permute(
             0, 3, 1, 2),
@@ -127,11 +122,11 @@ def convnext() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 4, 4, 4), block, *head(4))
 
 
-def unet(mode: str) -> nn.Module:
+def unet(mode):
     up = nn.ConvTranspose2d(6, 4, 2, 2) if mode == "transposed" else nn.Sequential(
         nn.Upsample(scale_factor=2, mode=mode), nn.Conv2d(6, 4, 1))  # fmt: skip
 
-    def joined(x: Tensor, first: nn.Module, down: nn.Module, up: nn.Module, last: nn.Module) -> Any:
+    def joined(x, first, down, up, last):
         x = first(x)
         return last(torch.cat([x, up(down(x))], 1))
 
@@ -139,10 +134,10 @@ def unet(mode: str) -> nn.Module:
     return Formula(joined, first=conv(3, 4), down=down, up=up, last=nn.Conv2d(8, 2, 1))
 
 
-def pyramid() -> nn.Module:
+def pyramid():
     """Features of two sizes, as for detection."""
 
-    def both(x: Tensor, a: nn.Module, b: nn.Module, c: nn.Module) -> Tensor:
+    def both(x, a, b, c):
         x = a(x)
         y = b(x)
         x = x + functional.interpolate(y, size=x.shape[2:])
@@ -151,10 +146,10 @@ def pyramid() -> nn.Module:
     return Formula(both, a=conv(3, 4, stride=2), b=conv(4, 4, stride=2), c=nn.Conv2d(4, 6, 1))
 
 
-def focus() -> nn.Module:
+def focus():
     """The first layers of YOLO: every second cell, spatial pyramid pooling."""
 
-    def cut(x: Tensor, f: nn.Module) -> Tensor:
+    def cut(x, f):
         parts = [x[..., i::2, j::2] for i in (0, 1) for j in (0, 1)]
         x = f(torch.cat(parts, 1))
         pooled = [functional.max_pool2d(x, k, 1, k // 2) for k in (3, 5)]
@@ -163,31 +158,31 @@ def focus() -> nn.Module:
     return nn.Sequential(Formula(cut, f=conv(12, 4, act=nn.SiLU)), *head(12))
 
 
-def generator() -> nn.Module:
+def generator():
     return nn.Sequential(
         nn.Linear(6, 32), nn.Unflatten(1, (8, 2, 2)), nn.ConvTranspose2d(8, 4, 4, 2, 1),
         nn.BatchNorm2d(4), nn.ReLU(), nn.ConvTranspose2d(4, 3, 4, 2, 1), nn.Tanh(),
     )  # fmt: skip
 
 
-def discriminator() -> nn.Module:
+def discriminator():
     return nn.Sequential(nn.Conv2d(3, 4, 4, 2, 1), nn.LeakyReLU(0.2), nn.Conv2d(4, 6, 4, 2, 1),
                          nn.InstanceNorm2d(6, affine=True), nn.LeakyReLU(0.2),
                          nn.Flatten(), nn.Linear(96, 1))  # fmt: skip
 
 
-def super_resolution() -> nn.Module:
+def super_resolution():
     return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.PReLU(4), nn.Conv2d(4, 12, 3, padding=1),
                          nn.PixelShuffle(2))  # fmt: skip
 
 
-def style() -> nn.Module:
+def style():
     return nn.Sequential(nn.ReflectionPad2d(2), nn.Conv2d(3, 4, 5), nn.ReLU(),
                          nn.InstanceNorm2d(4, affine=True), nn.ReplicationPad2d((1, 0, 0, 1)),
                          nn.ZeroPad2d((0, 1, 1, 0)), nn.Conv2d(4, 3, 3))  # fmt: skip
 
 
-def audio() -> nn.Module:
+def audio():
     return nn.Sequential(
         nn.Conv1d(3, 6, 3, padding=1), nn.BatchNorm1d(6), nn.ReLU(), nn.MaxPool1d(2),
         nn.Conv1d(6, 8, 3, padding=2, dilation=2), nn.GELU(), nn.AdaptiveAvgPool1d(1),
@@ -195,8 +190,8 @@ def audio() -> nn.Module:
     )  # fmt: skip
 
 
-def wavenet() -> nn.Module:
-    def gated(x: Tensor, f: nn.Module, g: nn.Module, last: nn.Module) -> Tensor:
+def wavenet():
+    def gated(x, f, g, last):
         padded = functional.pad(x, (2, 0))
         return x + last(torch.tanh(f(padded)) * torch.sigmoid(g(padded)))
 
@@ -204,7 +199,7 @@ def wavenet() -> nn.Module:
                    last=nn.Conv1d(4, 3, 1))  # fmt: skip
 
 
-def transformer(layers: int, **options: Any) -> nn.Module:
+def transformer(layers, **options):
     layer = nn.TransformerEncoderLayer(6, 2, 8, batch_first=True, **options)
     return nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
 
@@ -212,13 +207,13 @@ def transformer(layers: int, **options: Any) -> nn.Module:
 class Vision(nn.Module):
     """A transformer of patches, with a token for the class."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.patch, self.layer, self.out = nn.Conv2d(3, 6, 4, 4), transformer(1), nn.Linear(6, 5)
         self.token = nn.Parameter(torch.randn(1, 1, 6))
         self.places = nn.Parameter(torch.randn(1, 17, 6))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         x = self.patch(x).flatten(2).transpose(1, 2)
         x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1) + self.places
         return self.out(self.layer(x)[:, 0])
@@ -227,12 +222,12 @@ class Vision(nn.Module):
 class Written(nn.Module):
     """Attention written by hand, causal."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.qkv, self.out, self.norm = nn.Linear(6, 18), nn.Linear(6, 6), nn.LayerNorm(6)
         self.register_buffer("mask", torch.tril(torch.ones(8, 8)).view(1, 1, 8, 8))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         n, t, f = x.shape
         q, k, v = self.qkv(self.norm(x)).split(6, 2)
         q, k, v = (y.view(n, t, 2, 3).transpose(1, 2) for y in (q, k, v))
@@ -241,7 +236,7 @@ class Written(nn.Module):
         return x + self.out((shares @ v).transpose(1, 2).reshape(n, t, f))
 
 
-def fused() -> nn.Module:
+def fused():
     return Formula(
         lambda x, q, k, v: functional.scaled_dot_product_attention(
             *(f(x)[:, None] for f in (q, k, v)))[:, 0],
@@ -249,35 +244,35 @@ def fused() -> nn.Module:
     )  # fmt: skip
 
 
-def mixer() -> nn.Module:
+def mixer():
     tokens = nn.Sequential(nn.Linear(8, 10), nn.GELU(), nn.Linear(10, 8))
     channels = nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 10), nn.GELU(), nn.Linear(10, 6))
 
-    def mixed(x: Tensor, norm: nn.Module, tokens: nn.Module, channels: nn.Module) -> Tensor:
+    def mixed(x, norm, tokens, channels):
         x = x + tokens(norm(x).transpose(1, 2)).transpose(1, 2)
         return (x + channels(x)).mean(1)
 
     return Formula(mixed, norm=nn.LayerNorm(6), tokens=tokens, channels=channels)
 
 
-def rms() -> nn.Module:
-    def swiglu(x: Tensor, a: nn.Module, b: nn.Module, c: nn.Module) -> Tensor:
+def rms():
+    def swiglu(x, a, b, c):
         x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
         return c(functional.silu(a(x)) * b(x))
 
     return Formula(swiglu, a=nn.Linear(6, 8), b=nn.Linear(6, 8), c=nn.Linear(8, 6))
 
 
-def recurrent(kind: type[nn.Module], **options: Any) -> nn.Module:
+def recurrent(kind, **options):
     width = 5 * (1 + options.get("bidirectional", False))
     return Formula(lambda x, rnn, out: out(rnn(x)[0]), rnn=kind(6, 5, **options),
                    out=nn.Linear(width, 4))  # fmt: skip
 
 
-def classifier(kind: type[nn.Module], pool: Callable[..., Tensor], **options: Any) -> nn.Module:
+def classifier(kind, pool, **options):
     """Return a recurrence whose outputs or last state become the class of each sequence."""
 
-    def pooled(x: Tensor, rnn: nn.Module, out: nn.Module) -> Tensor:
+    def pooled(x, rnn, out):
         y, state = rnn(x)
         return out(pool(y, state)).log_softmax(-1)
 
@@ -285,12 +280,12 @@ def classifier(kind: type[nn.Module], pool: Callable[..., Tensor], **options: An
     return Formula(pooled, rnn=kind(6, 5, **options), out=nn.Linear(width, 3))
 
 
-def last_state(y: Tensor, state: Any) -> Tensor:
+def last_state(y, state):
     return torch.cat(list(state[0] if isinstance(state, tuple) else state), dim=-1)
 
 
 #: What becomes of the outputs of a recurrence.
-POOLS: dict[str, Callable[..., Tensor]] = {
+POOLS = {
     "last step": lambda y, _: y[-1],
     "last state": last_state,
     "mean": lambda y, _: y.mean(dim=0),
@@ -298,23 +293,23 @@ POOLS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def tagger(**options: Any) -> nn.Module:
+def tagger(**options):
     """Return a recurrence over words with an output for each of them."""
     return Formula(lambda x, words, rnn, out: out(rnn(words(x))[0]), words=nn.Embedding(9, 6),
                    rnn=nn.LSTM(6, 5, **options), out=nn.Linear(5, 3))  # fmt: skip
 
 
-def crnn() -> nn.Module:
+def crnn():
     """Convolutions whose columns are steps of a recurrence, as for reading lines of text."""
 
-    def read(x: Tensor, conv: nn.Module, rnn: nn.Module, out: nn.Module) -> Tensor:
+    def read(x, conv, rnn, out):
         return out(rnn(conv(x).mean(2).permute(2, 0, 1))[0]).log_softmax(-1)
 
     return Formula(read, conv=conv(3, 6), rnn=nn.LSTM(6, 5), out=nn.Linear(5, 4))
 
 
-def text_cnn() -> nn.Module:
-    def classified(x: Tensor, words: nn.Module, a: nn.Module, b: nn.Module, out: nn.Module) -> Any:
+def text_cnn():
+    def classified(x, words, a, b, out):
         x = words(x).transpose(1, 2)
         return out(torch.cat([f(x).amax(2) for f in (a, b)], 1))
 
@@ -322,17 +317,17 @@ def text_cnn() -> nn.Module:
                    b=nn.Conv1d(6, 4, 3), out=nn.Linear(8, 3))  # fmt: skip
 
 
-def autoencoder() -> nn.Module:
+def autoencoder():
     return nn.Sequential(nn.Linear(6, 4), nn.SELU(), nn.Linear(4, 2), nn.ELU(), nn.Linear(2, 6),
                          nn.Hardtanh())  # fmt: skip
 
 
-def tabular() -> nn.Module:
+def tabular():
     return nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 8), nn.Mish(), nn.Dropout(),
                          residual(nn.Linear(8, 8)), nn.Linear(8, 3), nn.LogSoftmax(-1))  # fmt: skip
 
 
-def quantity() -> nn.Module:
+def quantity():
     return Formula(lambda x, f: functional.normalize(f(x), dim=1), f=nn.Linear(6, 4))
 
 
@@ -340,7 +335,7 @@ IMAGE, ROWS, STEPS, SIGNAL, WORDS = (2, 3, 16, 16), (3, 6), (2, 8, 6), (2, 3, 12
 KINDS = nn.RNN, nn.GRU, nn.LSTM
 
 #: Name to the module, the shape of its input, and the letters of its axes.
-ARCHITECTURES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
+ARCHITECTURES = {
     "LeNet": (lenet, IMAGE, "BCHW"),
     "AlexNet": (alexnet, (2, 3, 15, 15), "BCHW"),
     "VGG": (lambda: nn.Sequential(conv(3, 4), conv(4, 4), nn.MaxPool2d(2), nn.Flatten(),

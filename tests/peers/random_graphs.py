@@ -5,7 +5,6 @@ Sizes say what an axis is: B and T are primes that no other axis has.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,7 +35,7 @@ QUESTIONS = ["Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual"]
 REDUCTIONS = ["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL2"]
 
 
-def run(model: Any, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+def run(model, feeds):
     """Return what ONNX Runtime makes of a model."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 4, 1
@@ -69,38 +68,38 @@ class Graph:
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     dependent: set[str] = field(default_factory=lambda: {"x"})
 
-    def pick(self, *choices: Any) -> Any:
+    def pick(self, *choices):
         return choices[self.rnd.randint(len(choices))]
 
-    def chance(self, probability: float) -> bool:
+    def chance(self, probability):
         return bool(self.rnd.uniform() < probability)
 
-    def numbers(self, *shape: int) -> np.ndarray:
+    def numbers(self, *shape):
         return self.rnd.normal(size=shape).astype(np.float32)
 
-    def constant(self, array: Any) -> str:
+    def constant(self, array):
         name = f"c{len(self.constants)}"
         self.constants[name] = np.asarray(array)
         return name
 
-    def tensor(self, kind: Any = np.float32) -> str:
+    def tensor(self, kind=np.float32):
         """Return a tensor, mostly one of the last that depend on the input."""
         known = [name for name, x in self.values.items() if x.dtype == kind]
         if self.chance(0.9):
             known = [name for name in known if name in self.dependent] or known
         return known[-1 - min(self.rnd.geometric(0.6) - 1, len(known) - 1)]
 
-    def axis(self, name: str) -> int:
+    def axis(self, name):
         rank = self.values[name].ndim
         return int(self.rnd.randint(-rank, rank))
 
-    def with_axes(self, kind: str, tensor: str, axes: list[int], since: int, **options: Any) -> Any:
+    def with_axes(self, kind, tensor, axes, since, **options):
         """Return a node with axes, as an attribute before an opset, and as an input since."""
         if self.opset >= since:
             return node(kind, [tensor, self.constant(np.array(axes, np.int64))], **options)
         return node(kind, [tensor], axes=axes, **options)
 
-    def add(self, made: Any) -> bool:
+    def add(self, made):
         """Add a node if ONNX Runtime computes it and there is something to compute with."""
         made.output[:] = [f"t{len(self.nodes)}"]
         used = {name: {**self.values, **self.constants}[name] for name in made.input if name}
@@ -118,7 +117,7 @@ class Graph:
                 self.dependent.add(made.output[0])
         return is_fine
 
-    def model(self, output: str, dims: list[Any]) -> Any:
+    def model(self, output, dims):
         """Return the model with an output, whose input has given sizes, or names of such."""
         info = helper.make_tensor_value_info("x", TensorProto.FLOAT, dims)
         target = helper.make_tensor_value_info(output, code(self.values[output]), None)
@@ -129,37 +128,37 @@ class Graph:
                 nodes.append(made)
         return self._model(nodes[::-1], [info], [target], self.constants)
 
-    def _model(self, nodes: Any, inputs: Any, outputs: Any, constants: Any) -> Any:
+    def _model(self, nodes, inputs, outputs, constants):
         held = [numpy_helper.from_array(array, name) for name, array in constants.items()]
         graph = helper.make_graph(nodes, "random", inputs, outputs, held)
         opsets = [helper.make_opsetid("", self.opset)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
-def is_moderate(value: np.ndarray) -> bool:
+def is_moderate(value):
     """Return whether all numbers are some, and none of them large."""
     return bool(np.isfinite(value).all() and np.abs(value).max() < 100)
 
 
-def code(array: np.ndarray) -> int:
+def code(array):
     return helper.np_dtype_to_tensor_dtype(array.dtype)
 
 
-def node(kind: str, inputs: list[str], **options: Any) -> Any:
+def node(kind, inputs, **options):
     return helper.make_node(kind, inputs, ["y"], **options)
 
 
 # -- one function for each family of nodes --------------------------------------------------------
 
 
-def unary(g: Graph) -> Any:
+def unary(g):
     kind, options = g.pick(*UNARY), {}
     if kind in ("Elu", "LeakyRelu", "HardSigmoid", "Celu") and g.chance(0.5):
         options["alpha"] = g.pick(0.1, 0.5, 2.0)
     return node(kind, [g.tensor()], **options)
 
 
-def binary(g: Graph, kinds: list[str] = BINARY) -> Any:
+def binary(g, kinds=BINARY):
     first = g.tensor()
     if g.chance(0.4):
         second = g.tensor()
@@ -179,7 +178,7 @@ def binary(g: Graph, kinds: list[str] = BINARY) -> Any:
     return node(kind, pair, **options)
 
 
-def choice(g: Graph) -> Any:
+def choice(g):
     if bool not in [x.dtype for x in g.values.values()]:
         return binary(g, QUESTIONS)
     condition = g.tensor(np.bool_)
@@ -192,20 +191,20 @@ def choice(g: Graph) -> Any:
     return node("Where", [condition, *others])
 
 
-def reduction(g: Graph) -> Any:
+def reduction(g):
     tensor, kind = g.tensor(), g.pick(*REDUCTIONS)
     axes = sorted({g.axis(tensor) for _ in range(g.pick(1, 1, 2))})
     since = 13 if kind == "ReduceSum" else 18
     return g.with_axes(kind, tensor, axes, since, keepdims=g.pick(0, 1))
 
 
-def softmax(g: Graph) -> Any:
+def softmax(g):
     tensor = g.tensor()
     options = {"axis": g.axis(tensor)} if g.chance(0.8) else {}
     return node(g.pick("Softmax", "LogSoftmax"), [tensor], **options)
 
 
-def product(g: Graph) -> Any:
+def product(g):
     first, second = g.tensor(), g.tensor()
     shape = g.values[first].shape
     if g.chance(0.5):
@@ -217,7 +216,7 @@ def product(g: Graph) -> Any:
     return node("MatMul", [first, g.constant(g.numbers(*lead, shape[-1], g.pick(3, 4)))])
 
 
-def window(g: Graph) -> Any:
+def window(g):
     tensor = g.tensor()
     shape = g.values[tensor].shape
     axes = len(shape) - 2
@@ -243,7 +242,7 @@ def window(g: Graph) -> Any:
     return node(kind, [tensor, *weights], group=group, **options)
 
 
-def normalization(g: Graph) -> Any:
+def normalization(g):
     tensor, channels = g.tensor(), None
     shape = g.values[tensor].shape
     channels = shape[1]
@@ -262,7 +261,7 @@ def normalization(g: Graph) -> Any:
     return node(kind, [tensor, *map(g.constant, arrays)], **options)
 
 
-def rearrangement(g: Graph) -> Any:
+def rearrangement(g):
     tensor = g.tensor()
     shape = g.values[tensor].shape
     kind = g.pick("Transpose", "Transpose", "Reshape", "Reshape", "Flatten", "Squeeze", "Unsqueeze",
@@ -281,7 +280,7 @@ def rearrangement(g: Graph) -> Any:
     return node(kind, [tensor, g.constant(np.array(wanted, np.int64))])
 
 
-def part(g: Graph) -> Any:
+def part(g):
     tensor, kind = g.tensor(), g.pick("Slice", "Slice", "Gather", "Concat", "Pad", "Split")
     axis = g.axis(tensor)
     size = g.values[tensor].shape[axis]
@@ -305,7 +304,7 @@ def part(g: Graph) -> Any:
     return node("Slice", [tensor, *(g.constant(np.array([n], np.int64)) for n in numbers)])
 
 
-def resizing(g: Graph) -> Any:
+def resizing(g):
     tensor = g.tensor()
     scales = [1.0 if s in (B, T) else g.pick(1.0, 1.0, 2.0, 1.5) for s in g.values[tensor].shape]
     options = {"mode": g.pick("nearest", "linear"),
@@ -314,7 +313,7 @@ def resizing(g: Graph) -> Any:
     return node("Resize", [tensor, "", g.constant(np.float32(scales))], **options)
 
 
-def arithmetic_of_shapes(g: Graph) -> Any:
+def arithmetic_of_shapes(g):
     """Reshape by sizes that the graph computes."""
     tensor = g.tensor()
     shape = g.values[tensor].shape
@@ -333,7 +332,7 @@ def arithmetic_of_shapes(g: Graph) -> Any:
     return node("Reshape", [tensor, list(g.values)[-1]])
 
 
-def whole(g: Graph) -> Any:
+def whole(g):
     """Compute with whole numbers that are constants."""
     kind = g.pick(np.int64, np.int32, np.int8, np.uint8)
     names = [name for name, x in g.values.items() if x.dtype == kind]
@@ -352,14 +351,14 @@ def whole(g: Graph) -> Any:
     return node(g.pick("Add", "Sub", "Mul", "Div", "Max", "Mod", "Pow"), [first, second])
 
 
-FAMILIES: list[Callable[[Graph], Any]] = [
+FAMILIES = [
     unary, unary, binary, binary, binary, choice, reduction, softmax, product, window, window,
     normalization, rearrangement, rearrangement, part, part, resizing, arithmetic_of_shapes,
     whole, whole,
 ]  # fmt: skip
 
 
-def draw_graph(seed: int, batch: int = B) -> Graph:
+def draw_graph(seed, batch=B):
     """Return a graph of some nodes for so many sequences."""
     rnd = np.random.RandomState(seed)
     letters = list(LAYOUTS)[rnd.randint(len(LAYOUTS))]

@@ -1,34 +1,26 @@
 """Multi-head attention, to itself and to a memory, with masks, causal and with rotary positions."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.func import functional_call
 
 from brainstorm import layers as bl
-from tests.peers.comparing import compare
+from tests.peers.comparing import compare, drawn
 
-small, seeds = st.integers(1, 4), st.integers(0, 1000)
+small = st.integers(1, 4)
 
 
 @pytest.mark.parametrize("to_memory", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
-@settings(max_examples=15, deadline=None)
-@given(T=st.integers(1, 7), B=small, heads=small, size=small, seed=seeds)
-def test_multi_head_attention(
-    causal: bool, masked: bool, to_memory: bool, T: int, B: int, heads: int, size: int, seed: int
-) -> None:
+@drawn(15, T=st.integers(1, 7), B=small, heads=small, size=small)
+def test_multi_head_attention(causal, masked, to_memory, T, B, heads, size, seed):
     inputs = make_inputs(T, B, heads * size, masked, to_memory, seed)
 
-    def peer(default: Any, memory: Any = None, mask: Any = None, **p: Any) -> Any:
+    def peer(default, memory=None, mask=None, **p):
         memory = default if memory is None else memory
         parameters = {
             **{f"{kind}_proj_weight": p[f"W{kind}"] for kind in "qkv"},
@@ -53,15 +45,12 @@ def test_multi_head_attention(
 
 @pytest.mark.parametrize("to_memory", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
-@settings(max_examples=15, deadline=None)
-@given(T=st.integers(1, 7), B=small, heads=small, pairs=small, seed=seeds)
-def test_rotary_positions(
-    causal: bool, to_memory: bool, T: int, B: int, heads: int, pairs: int, seed: int
-) -> None:
+@drawn(15, T=st.integers(1, 7), B=small, heads=small, pairs=small)
+def test_rotary_positions(causal, to_memory, T, B, heads, pairs, seed):
     size = 2 * pairs
     inputs = make_inputs(T, B, heads * size, False, to_memory, seed)
 
-    def turned(x: Any) -> Any:
+    def turned(x):
         """Multiply pairs of features, as complex numbers, with exp(i t / 10000 ** (2k / d))."""
         steps, pair = torch.arange(T).double(), torch.arange(0, size, 2).double()
         angles = steps[:, None] / 10000.0 ** (pair / size)
@@ -69,7 +58,7 @@ def test_rotary_positions(
         points = points * torch.polar(torch.ones_like(angles), angles)[:, None, None]
         return torch.view_as_real(points).reshape(x.shape)
 
-    def peer(default: Any, memory: Any = None, **p: Any) -> Any:
+    def peer(default, memory=None, **p):
         sources = {"q": default, **dict.fromkeys("kv", default if memory is None else memory)}
         q, k, v = (
             nn.functional.linear(x, p[f"W{kind}"], p[f"b{kind}"]).reshape(T, B, heads, size)
@@ -83,9 +72,7 @@ def test_rotary_positions(
     compare(make_layer(to_memory, heads, causal, True), inputs, peer, seed=seed)
 
 
-def make_inputs(
-    T: int, B: int, features: int, masked: bool, to_memory: bool, seed: int
-) -> dict[str, np.ndarray]:
+def make_inputs(T, B, features, masked, to_memory, seed):
     """PyTorch has as many outputs as inputs, and gives NaN where there is no key at all."""
     rnd = np.random.RandomState(seed)
     inputs = {"default": rnd.normal(size=(T, B, features))}
@@ -97,6 +84,6 @@ def make_inputs(
     return inputs
 
 
-def make_layer(to_memory: bool, heads: int, causal: bool, rotary: bool) -> Any:
+def make_layer(to_memory, heads, causal, rotary):
     layer = bl.MultiHeadAttention if to_memory else bl.MultiHeadSelfAttention
     return layer(heads, causal=causal, rotary=rotary)

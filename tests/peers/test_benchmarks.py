@@ -1,15 +1,12 @@
 """What the benchmarks compare computes the same: loss, probabilities, and the update of a step."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from benchmarks import jax_peer, onnxruntime_peer, ours, torch_peer
 from benchmarks.gpu_workloads import GPU_WORKLOADS, shrunk
-from benchmarks.workloads import WORKLOADS, Workload
+from benchmarks.workloads import WORKLOADS
 from brainstorm.handlers import NumpyHandler
-from brainstorm.network import Network
 
 RATE = 0.1
 PEEPHOLES = ("pi", "pf", "po")
@@ -21,7 +18,7 @@ PEERS = {"torch": torch_peer.contestant, "jax": jax_peer.contestant}
 PREDICTING = {**PEERS, "onnxruntime": onnxruntime_peer.contestant}
 
 
-def network(workload: Workload, with_peepholes: bool) -> Network:
+def network(workload, with_peepholes):
     net = ours.build(workload, NumpyHandler())
     for name, layer in net.layers.items():
         for key in set(PEEPHOLES) & set(layer.parameter_shapes):
@@ -31,7 +28,7 @@ def network(workload: Workload, with_peepholes: bool) -> Network:
 
 @pytest.mark.parametrize("peer", PEERS)
 @pytest.mark.parametrize("key", STEPS)
-def test_a_step_computes_the_same(peer: str, key: str) -> None:
+def test_a_step_computes_the_same(peer, key):
     workload = STEPS[key]._replace(B=3)
     net = network(workload, with_peepholes=peer == "jax")
     before = ours.parameters(net)
@@ -57,7 +54,7 @@ def test_a_step_computes_the_same(peer: str, key: str) -> None:
 
 @pytest.mark.parametrize("peer", PREDICTING)
 @pytest.mark.parametrize("key", PREDICTIONS)
-def test_predictions_are_the_same(peer: str, key: str) -> None:
+def test_predictions_are_the_same(peer, key):
     workload = PREDICTIONS[key]
     net = network(workload, with_peepholes=peer != "torch")
     found = PREDICTING[peer](workload, ours.parameters(net)).run()

@@ -1,33 +1,27 @@
 """Connectionist temporal classification, with repeated labels and sequences of any length."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
 from brainstorm import layers as bl
-from tests.peers.comparing import compare
+from tests.peers.comparing import as_mask, compare, drawn
 
 
 @pytest.mark.parametrize("masked", [False, True])
-@settings(max_examples=30, deadline=None)
-@given(T=st.integers(1, 12), B=st.integers(1, 5), K=st.integers(2, 6), seed=st.integers(0, 1000))
-def test_ctc(masked: bool, T: int, B: int, K: int, seed: int) -> None:
+@drawn(30, T=st.integers(1, 12), B=st.integers(1, 5), K=st.integers(2, 6))
+def test_ctc(masked, T, B, K, seed):
     rnd = np.random.RandomState(seed)
     lengths = rnd.randint(1, T + 1, size=B) if masked else np.full(B, T)
     counts = np.array([rnd.randint(0, (length + 1) // 2 + 1) for length in lengths])
     labels = rnd.randint(1, K, size=(T, B, 1)) * (np.arange(T)[:, None] < counts)[:, :, None]
     inputs = {"default": rnd.normal(size=(T, B, K)) * 2, "labels": labels.astype(float)}
     if masked:
-        inputs["mask"] = (np.arange(T)[:, None] < lengths).astype(float)[:, :, None]
+        inputs["mask"] = as_mask(lengths, T)
 
-    def peer(default: Any, labels: Any, mask: Any = None) -> dict[str, Any]:
+    def peer(default, labels, mask=None):
         log_p = functional.log_softmax(default, dim=2)
         targets = labels.detach()[:, :, 0].T.long()
         loss = functional.ctc_loss(

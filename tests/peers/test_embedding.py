@@ -1,27 +1,21 @@
 """Tables of vectors."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
 from brainstorm import layers as bl
-from tests.peers.comparing import compare
+from tests.peers.comparing import compare, drawn
 
 small = st.integers(1, 5)
 
 
-@settings(max_examples=25, deadline=None)
-@given(T=small, B=small, n=small, vocabulary=small, size=small, seed=st.integers(0, 1000))
-def test_embedding(T: int, B: int, n: int, vocabulary: int, size: int, seed: int) -> None:
+@drawn(T=small, B=small, n=small, vocabulary=small, size=small)
+def test_embedding(T, B, n, vocabulary, size, seed):
     classes = np.random.RandomState(seed).randint(0, vocabulary, size=(T, B, n)).astype(float)
 
-    def peer(default: Any, W: Any) -> Any:
+    def peer(default, W):
         vectors = functional.embedding(default.detach().long(), W)
         return vectors[:, :, 0] if n == 1 else vectors
 
-    compare(bl.Embedding(vocabulary, size), {"default": classes}, peer, seed=seed)
+    compare(bl.Embedding(vocabulary, size), classes, peer, seed=seed)

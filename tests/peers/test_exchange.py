@@ -1,9 +1,5 @@
 """Weights and memory exchanged with PyTorch and JAX."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -23,29 +19,29 @@ RND = np.random.RandomState(0)
 class Wrapped(nn.Module):
     """A module under a name of its own, as in a larger model."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module):
         super().__init__()
         self.inner = module
 
 
-def images(module: nn.Module) -> Any:
+def images(module):
     return lambda x: channels_last(module(channels_first(x)), x)
 
 
-def first_of(module: nn.Module) -> Any:
+def first_of(module):
     return lambda x: module(x)[0]
 
 
-def flattened(module: nn.Module) -> Any:
+def flattened(module):
     return lambda x: module(channels_first(x).flatten(1)).unflatten(0, x.shape[:2])
 
 
-def attention(module: Any) -> Any:
+def attention(module):
     return lambda x: module(x, x, x, need_weights=False)[0]
 
 
 #: Layer, module, feature shape of the input, how the module is called.
-ROWS: dict[str, tuple[Any, nn.Module, tuple[int, ...], Any]] = {
+ROWS = {
     "Linear": (bl.FullyConnected(4, "linear"), nn.Linear(5, 4), (5,), None),
     "Linear without bias": (
         bl.FullyConnected(4, "linear"), nn.Linear(5, 4, bias=False), (5,), None
@@ -100,7 +96,7 @@ LACKING = ("without bias", "in groups", "not affine")
 
 
 @pytest.mark.parametrize("kind", ROWS)
-def test_layer_and_module_with_each_others_weights_compute_the_same(kind: str) -> None:
+def test_layer_and_module_with_each_others_weights_compute_the_same(kind):
     layer, module, features, wrap = ROWS[kind]
     module = module.double().eval()
     for tensor in module.state_dict().values():
@@ -131,7 +127,7 @@ def test_layer_and_module_with_each_others_weights_compute_the_same(kind: str) -
 
 
 @pytest.mark.parametrize("features", [6, 5])
-def test_attention_to_a_memory(features: int) -> None:
+def test_attention_to_a_memory(features):
     module = nn.MultiheadAttention(6, 2, kdim=features, vdim=features).double()
     inp = bl.Input({"default": ("T", "B", 6), "memory": ("T", "B", features)})
     attention = bl.MultiHeadAttention(2, name="A")
@@ -145,7 +141,7 @@ def test_attention_to_a_memory(features: int) -> None:
     np.testing.assert_allclose(found, expected.detach(), 1e-7, 1e-9)
 
 
-def test_embeddings() -> None:
+def test_embeddings():
     module = nn.Embedding(7, 3)
     inp = bl.Input({"default": ("T", "B", 2)})
     inp >> bl.Embedding(7, 3)
@@ -156,7 +152,7 @@ def test_embeddings() -> None:
     np.testing.assert_array_equal(net.predict(classes.astype(np.float32)), expected)
 
 
-def test_a_stack_in_both_directions() -> None:
+def test_a_stack_in_both_directions():
     module = nn.GRU(5, 4, num_layers=2, bidirectional=True).double()
     inp = bl.Input({"default": ("T", "B", 5)})
     (
@@ -177,7 +173,7 @@ def test_a_stack_in_both_directions() -> None:
 
 
 @pytest.fixture
-def net() -> Network:
+def net():
     inp = bl.Input({"default": ("T", "B", 5)})
     inp >> bl.FullyConnected(4, name="Hidden") >> bl.Lstm(3, name="Lstm")
     net = Network.from_layer(inp, handler=NumpyHandler(np.float32))
@@ -192,7 +188,7 @@ def net() -> Network:
     ["Hidden.parameters.W", "Lstm.parameters.bi", "parameters", "Lstm.outputs.default",
      "Lstm.internals.Ca", "Hidden.gradients.W"],
 )  # fmt: skip
-def test_views_share_their_memory_with_pytorch(net: Network, path: str) -> None:
+def test_views_share_their_memory_with_pytorch(net, path):
     view = net.buffer[path]
     tensor = torch.from_dlpack(view)
     assert tuple(tensor.shape) == view.shape
@@ -202,7 +198,7 @@ def test_views_share_their_memory_with_pytorch(net: Network, path: str) -> None:
     assert bool((tensor == -1.0).all())
 
 
-def test_pytorch_can_do_a_step_on_the_parameters(net: Network) -> None:
+def test_pytorch_can_do_a_step_on_the_parameters(net):
     before = net.get("parameters")
     parameter = nn.Parameter(torch.from_dlpack(net.buffer.parameters))
     parameter.grad = torch.from_dlpack(net.buffer.gradients)
@@ -211,7 +207,7 @@ def test_pytorch_can_do_a_step_on_the_parameters(net: Network) -> None:
     np.testing.assert_array_equal(net.get("parameters"), before - np.float32(0.5))
 
 
-def test_jax_takes_views_too(net: Network) -> None:
+def test_jax_takes_views_too(net):
     jnp = pytest.importorskip("jax.numpy")
     array = jnp.from_dlpack(net.buffer.Hidden.parameters.W)
     np.testing.assert_array_equal(np.asarray(array), net.get("Hidden.parameters.W"))

@@ -1,19 +1,15 @@
 """Fully connected layers, activations, and losses with targets."""
 
-from __future__ import annotations
-
 import functools
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
 from brainstorm import layers as bl
-from tests.peers.comparing import compare
+from tests.peers.comparing import compare, drawn, numbers
 
 ACTIVATIONS = {
     "sigmoid": torch.sigmoid,
@@ -33,68 +29,49 @@ ACTIVATIONS = {
 }
 small = st.integers(1, 4)
 shapes = st.lists(small, min_size=3, max_size=5).map(tuple)
-seeds = st.integers(0, 1000)
-
-
-def numbers(shape: tuple[int, ...], seed: int) -> np.ndarray:
-    return np.random.RandomState(seed).normal(size=shape)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-@settings(max_examples=10, deadline=None)
-@given(shape=shapes, size=small, seed=seeds)
-def test_fully_connected(activation: str, shape: tuple[int, ...], size: int, seed: int) -> None:
-    def peer(default: Any, W: Any, bias: Any) -> Any:
+@drawn(10, shape=shapes, size=small)
+def test_fully_connected(activation, shape, size, seed):
+    def peer(default, W, bias):
         return ACTIVATIONS[activation](functional.linear(default.flatten(2), W, bias))
 
-    layer = bl.FullyConnected(size, activation)
-    compare(layer, {"default": numbers(shape, seed)}, peer, seed=seed)
+    compare(bl.FullyConnected(size, activation), numbers(shape, seed), peer, seed=seed)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-@settings(max_examples=5, deadline=None)
-@given(shape=shapes, seed=seeds)
-def test_elementwise(activation: str, shape: tuple[int, ...], seed: int) -> None:
-    def peer(default: Any) -> Any:
-        return ACTIVATIONS[activation](default)
-
-    compare(bl.Elementwise(activation), {"default": numbers(shape, seed)}, peer, seed=seed)
+@drawn(5, shape=shapes)
+def test_elementwise(activation, shape, seed):
+    function = ACTIVATIONS[activation]
+    layer, x = bl.Elementwise(activation), numbers(shape, seed)
+    compare(layer, x, lambda default: function(default), seed=seed)
 
 
-@settings(max_examples=15, deadline=None)
-@given(
-    shape=shapes,
-    seed=seeds,
-    smoothing=st.sampled_from([0.0, 0.1, 1.0]),
-    is_weighted=st.booleans(),
-)
-def test_softmax_cross_entropy(
-    shape: tuple[int, ...], seed: int, smoothing: float, is_weighted: bool
-) -> None:
+@drawn(15, shape=shapes, smoothing=st.sampled_from([0.0, 0.1, 1.0]), is_weighted=st.booleans())
+def test_softmax_cross_entropy(shape, smoothing, is_weighted, seed):
     weights = np.random.RandomState(seed).uniform(0, 2, shape[-1]) if is_weighted else None
-    options = {
-        "weight": None if weights is None else torch.tensor(weights),
-        "label_smoothing": smoothing,
-    }
+    weight = None if weights is None else torch.tensor(weights)
     targets = np.random.RandomState(seed).randint(0, shape[-1], size=(*shape[:-1], 1))
 
-    def peer(default: Any, targets: Any) -> Any:
+    def peer(default, targets):
         flat, indices = default.flatten(0, -2), targets.detach().long().flatten()
-        loss = functional.cross_entropy(flat, indices, reduction="none", **options)
+        loss = functional.cross_entropy(
+            flat, indices, weight, reduction="none", label_smoothing=smoothing
+        )
         return {"loss": loss.reshape(targets.shape)}
 
     inputs = {"default": numbers(shape, seed), "targets": targets.astype(float)}
     compare(bl.SoftmaxCE(None, weights, smoothing), inputs, peer, seed=seed)
 
 
-def test_hopeless_predictions_cost_what_they_do_there() -> None:
-    def softmax(default: Any, targets: Any) -> Any:
-        loss = functional.cross_entropy(
-            default[0], targets.detach().long().flatten(), reduction="none"
-        )
+def test_hopeless_predictions_cost_what_they_do_there():
+    def softmax(default, targets):
+        indices = targets.detach().long().flatten()
+        loss = functional.cross_entropy(default[0], indices, reduction="none")
         return {"loss": loss.reshape(targets.shape)}
 
-    def sigmoid(default: Any, targets: Any) -> Any:
+    def sigmoid(default, targets):
         loss = functional.binary_cross_entropy_with_logits(default, targets, reduction="none")
         return {"loss": loss}
 
@@ -107,47 +84,40 @@ def test_hopeless_predictions_cost_what_they_do_there() -> None:
     ("create", "operation"),
     [
         (bl.SigmoidCE, functional.binary_cross_entropy_with_logits),
-        (
-            bl.SquaredError,
-            lambda x, t, reduction: functional.mse_loss(x, t, reduction=reduction) / 2,
-        ),
+        (bl.SquaredError, lambda *args, **options: functional.mse_loss(*args, **options) / 2),
         (bl.HuberLoss, functional.huber_loss),
         (lambda: bl.HuberLoss(0.3), functools.partial(functional.huber_loss, delta=0.3)),
     ],
 )
-@settings(max_examples=15, deadline=None)
-@given(shape=shapes, seed=seeds)
-def test_losses(create: Any, operation: Any, shape: tuple[int, ...], seed: int) -> None:
-    def peer(default: Any, targets: Any) -> Any:
+@drawn(15, shape=shapes)
+def test_losses(create, operation, shape, seed):
+    def peer(default, targets):
         return {"loss": operation(default, targets, reduction="none")}
 
     targets = np.random.RandomState(seed + 1).uniform(size=shape)
     compare(create(), {"default": numbers(shape, seed), "targets": targets}, peer, seed=seed)
 
 
-@settings(max_examples=10, deadline=None)
-@given(shape=shapes, seed=seeds, shared=st.booleans())
-def test_parametric_rectifier(shape: tuple[int, ...], seed: int, shared: bool) -> None:
-    def peer(default: Any, slope: Any) -> Any:
+@drawn(10, shape=shapes, shared=st.booleans())
+def test_parametric_rectifier(shape, shared, seed):
+    def peer(default, slope):
         return functional.prelu(default.flatten(0, -2), slope).reshape(default.shape)
 
-    compare(bl.PReLU(shared), {"default": numbers(shape, seed)}, peer, seed=seed)
+    compare(bl.PReLU(shared), numbers(shape, seed), peer, seed=seed)
 
 
-@settings(max_examples=10, deadline=None)
-@given(shape=shapes, seed=seeds)
-def test_gated_linear_units(shape: tuple[int, ...], seed: int) -> None:
-    data = {"default": numbers((*shape[:-1], 2 * shape[-1]), seed)}
-    compare(bl.GLU(), data, lambda default: functional.glu(default), seed=seed)
+@drawn(10, shape=shapes)
+def test_gated_linear_units(shape, seed):
+    x = numbers((*shape[:-1], 2 * shape[-1]), seed)
+    compare(bl.GLU(), x, lambda default: functional.glu(default), seed=seed)
 
 
-@settings(max_examples=10, deadline=None)
-@given(shape=shapes, seed=seeds)
-def test_binomial_cross_entropy(shape: tuple[int, ...], seed: int) -> None:
+@drawn(10, shape=shapes)
+def test_binomial_cross_entropy(shape, seed):
     rnd = np.random.RandomState(seed)
     y, t = rnd.uniform(0.01, 0.99, size=shape), rnd.uniform(size=shape)
 
-    def peer(default: Any, targets: Any) -> Any:
+    def peer(default, targets):
         loss = functional.binary_cross_entropy(default, targets.detach(), reduction="none")
         return loss.flatten(2).sum(-1, keepdim=True)
 

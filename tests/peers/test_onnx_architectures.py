@@ -1,11 +1,8 @@
 """The usual architectures, written as ONNX by PyTorch: which of them become networks."""
 
-from __future__ import annotations
-
 import importlib.util
 import io
 import warnings
-from typing import Any
 
 import numpy as np
 import onnx
@@ -39,7 +36,7 @@ UNROLLED = dict.fromkeys(
 HAS_DYNAMO = importlib.util.find_spec("onnxscript") is not None
 
 
-def exported(module: torch.nn.Module, x: torch.Tensor, letters: str, way: str) -> Any:
+def exported(module, x, letters, way):
     """Return the model that one of PyTorch's exporters makes of a module."""
     names = "B" if way == "dynamo" else "TB"  # it lets no number of steps be open
     free = {i: letter for i, letter in enumerate(letters) if letter in names}
@@ -64,7 +61,7 @@ def exported(module: torch.nn.Module, x: torch.Tensor, letters: str, way: str) -
     return onnx.load_from_string(stream.getvalue())
 
 
-def as_output(y: np.ndarray, shape: tuple[int, ...], letters: str) -> np.ndarray:
+def as_output(y, shape, letters):
     """Return an output as the module has it."""
     if letters.startswith("BT") and len(shape) > 2:
         y = y.swapaxes(0, 1)
@@ -75,7 +72,7 @@ def as_output(y: np.ndarray, shape: tuple[int, ...], letters: str) -> np.ndarray
 
 @pytest.mark.parametrize("way", ["free", "fixed", "dynamo"])
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_an_architecture_becomes_a_network_or_is_refused(name: str, way: str) -> None:
+def test_an_architecture_becomes_a_network_or_is_refused(name, way):
     if way == "dynamo" and not HAS_DYNAMO:
         pytest.skip("PyTorch's newer exporter needs onnxscript, which is not installed")
     make, shape, letters = ARCHITECTURES[name]

@@ -1,7 +1,5 @@
 """Random ONNX graphs: a network computes what ONNX Runtime does, or it says what it cannot."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 
@@ -12,13 +10,13 @@ from brainstorm.errors import NetworkValidationError
 from brainstorm.ext.onnx_exchange import from_onnx
 from brainstorm.handlers import NumpyHandler
 from tests.peers.comparing import as_data
-from tests.peers.random_graphs import B, Graph, T, draw_graph, is_moderate, run
+from tests.peers.random_graphs import B, T, draw_graph, is_moderate, run
 
 #: How many graphs; a part of the test takes as many as fit into some seconds.
 COUNT, PART = int(os.environ.get("BRAINSTORM_RANDOM_GRAPHS", "2000")), 100
 
 
-def is_as_expected(graph: Graph, output: str, found: np.ndarray, expected: np.ndarray) -> bool:
+def is_as_expected(graph, output, found, expected):
     """Return whether a network gives what was expected, whose T and B may be anywhere."""
     drawn = graph.values[output].shape
     lead = [drawn.index(size) for size in (T, B) if size in drawn]
@@ -28,7 +26,7 @@ def is_as_expected(graph: Graph, output: str, found: np.ndarray, expected: np.nd
     return bool(np.allclose(found.reshape(moved.shape), moved, 2e-3, 2e-4, equal_nan=True))
 
 
-def check_graph(seed: int) -> str:
+def check_graph(seed):
     """Return what has become of a graph: 'same', 'other' numbers, 'refused' or nothing."""
     kind = ("free", "fixed", "one")[seed % 3]
     graph = draw_graph(seed, 1 if kind == "one" else B)
@@ -60,11 +58,11 @@ def check_graph(seed: int) -> str:
     return "same"
 
 
-REFUSED: Counter[str] = Counter()
+REFUSED = Counter()
 
 
 @pytest.mark.parametrize("start", range(0, COUNT, PART))
-def test_networks_of_random_graphs_compute_the_same_or_are_refused(start: int) -> None:
+def test_networks_of_random_graphs_compute_the_same_or_are_refused(start):
     results = {seed: check_graph(seed) for seed in range(start, start + PART)}
     assert [seed for seed, result in results.items() if result == "other"] == []
     assert list(results.values()).count("same") > PART / 5

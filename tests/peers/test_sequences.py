@@ -1,16 +1,14 @@
 """Classification of sequences of different lengths: a training beside the same one in PyTorch."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from brainstorm.ext.state_dicts import to_state_dict
 from brainstorm.handlers import NumpyHandler
 from brainstorm.training import SgdStepper
 
@@ -19,7 +17,7 @@ RATE, UPDATES = 1.0, 40
 
 
 @pytest.fixture
-def gestures() -> Any:
+def gestures():
     """Return the module of the example."""
     spec = importlib.util.spec_from_file_location("gestures", EXAMPLE)
     assert spec is not None
@@ -32,31 +30,22 @@ def gestures() -> Any:
 class Peer(nn.Module):
     """The network of the example, on packed sequences."""
 
-    def __init__(self, size: int, classes: int) -> None:
+    def __init__(self, size, classes):
         super().__init__()
         self.gru, self.last = nn.GRU(2, size), nn.Linear(size, classes)
 
-    def take(self, net: Any) -> None:
+    def take(self, net):
         """Take the weights of a network."""
-        views = {k: torch.tensor(v) for k, v in net.buffer.Gru.parameters.items()}
-        zero = torch.zeros_like(views["br"])
-        state = {
-            "gru.weight_ih_l0": torch.cat([views[f"W{gate}"] for gate in "rzh"]),
-            "gru.weight_hh_l0": torch.cat([views[f"R{gate}"] for gate in "rzh"]),
-            "gru.bias_ih_l0": torch.cat([views[f"b{gate}"] for gate in "rzh"]),
-            "gru.bias_hh_l0": torch.cat([zero, zero, views["bRh"]]),
-            "last.weight": torch.tensor(net.buffer.Last.parameters.W),
-            "last.bias": torch.tensor(net.buffer.Last.parameters.bias),
-        }
-        self.load_state_dict(state)
+        arrays = to_state_dict(net, {"Gru": "gru", "Last": "last"})
+        self.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
 
-    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    def forward(self, x, lengths):
         packed = nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
         y, _ = nn.utils.rnn.pad_packed_sequence(self.gru(packed)[0])
         return self.last(y.sum(dim=0) / lengths[:, None])
 
 
-def test_a_training_on_labels_of_sequences_is_that_of_pytorch(gestures: Any) -> None:
+def test_a_training_on_labels_of_sequences_is_that_of_pytorch(gestures):
     rnd = np.random.RandomState(0)
     data = gestures.batches(*gestures.make_gestures(200, rnd))
     net = gestures.make_network()

@@ -1,10 +1,5 @@
 """Steppers and schedules against those of PyTorch: the same numbers, step by step."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -18,7 +13,7 @@ RATE = 0.03
 
 #: Ours, and the optimiser with the same numbers. Momentum keeps the rate in the velocity here: that
 #: makes a difference only where the rate changes.
-STEPPERS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+STEPPERS = {
     "sgd": (lambda: bt.SgdStepper(RATE), lambda p: torch.optim.SGD(p, RATE)),
     "momentum": (
         lambda: bt.MomentumStepper(RATE, 0.9, scale_learning_rate=False),
@@ -48,7 +43,7 @@ STEPPERS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 
 
 @pytest.mark.parametrize("name", STEPPERS)
-def test_a_stepper_goes_the_way_of_its_peer(name: str) -> None:
+def test_a_stepper_goes_the_way_of_its_peer(name):
     ours, theirs = STEPPERS[name]
     net, stepper = QuadraticNet(), ours()
     p, goal, scale = (
@@ -71,7 +66,7 @@ def test_a_stepper_goes_the_way_of_its_peer(name: str) -> None:
 
 #: Ours, and the scheduler with the same numbers. PyTorch's one cycle reaches the top one step
 #: earlier than at its share of all steps.
-SCHEDULES: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+SCHEDULES = {
     "linear": (
         bt.Linear(1.0, 0.25, 20),
         lambda o: lr_scheduler.LinearLR(o, 1.0, 0.25, total_iters=20),
@@ -105,13 +100,13 @@ SCHEDULES: dict[str, tuple[Any, Callable[[Any], Any]]] = {
 }
 
 
-def optimiser() -> torch.optim.Optimizer:
+def optimiser():
     return torch.optim.SGD([torch.zeros(1, requires_grad=True)], 1.0)
 
 
 @pytest.mark.filterwarnings("ignore:.*lr_scheduler.step.*before")
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_a_schedule_gives_what_its_peer_gives(name: str) -> None:
+def test_a_schedule_gives_what_its_peer_gives(name):
     ours, theirs = SCHEDULES[name]
     peer = optimiser()
     scheduler = theirs(peer)
@@ -121,7 +116,7 @@ def test_a_schedule_gives_what_its_peer_gives(name: str) -> None:
             scheduler.step()
 
 
-def test_nothing_is_left_out() -> None:
+def test_nothing_is_left_out():
     public = [getattr(bt, name) for name in bt.__all__]
     classes = [cls for cls in public if isinstance(cls, type)]
     steppers = {c for c in classes if issubclass(c, bt.TrainingStepper) and c.learns}
@@ -133,7 +128,7 @@ def test_nothing_is_left_out() -> None:
 
 @pytest.mark.parametrize("criterion", ["min", "max"])
 @pytest.mark.parametrize(("patience", "cooldown"), [(0, 0), (2, 0), (1, 3), (3, 1)])
-def test_plateaus_are_those_of_the_peer(criterion: str, patience: int, cooldown: int) -> None:
+def test_plateaus_are_those_of_the_peer(criterion, patience, cooldown):
     ours = bt.ReduceOnPlateau(
         "log", 1.0, 0.5, patience, cooldown=cooldown, minimum=0.01, criterion=criterion
     )

@@ -1,10 +1,5 @@
 """Weights of samples, by a Mask behind each loss, with a layer that learns in front of it."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -23,22 +18,22 @@ LABELS = np.array([[[2], [1], [0], [3], [3]], [[1], [0], [0], [3], [0]]])
 LABELS = np.concatenate([LABELS, np.zeros((T - 2, B, 1), int)])
 
 
-def with_shares(function: Callable[..., Any]) -> Callable[[torch.Tensor], torch.Tensor]:
+def with_shares(function):
     return lambda x: function(x, torch.tensor(SHARES), reduction="none")
 
 
-def cross_entropy(x: torch.Tensor) -> torch.Tensor:
+def cross_entropy(x):
     targets = torch.tensor(INDICES).flatten()
     return functional.cross_entropy(x.flatten(0, 1), targets, reduction="none").reshape(T, B, 1)
 
 
-def hinge(x: torch.Tensor) -> torch.Tensor:
+def hinge(x):
     at_target = x.gather(2, torch.tensor(INDICES))
     others = x.scatter(2, torch.tensor(INDICES), float("-inf"))
     return functional.relu(1 + others.amax(2, keepdim=True) - at_target)
 
 
-def ctc(x: torch.Tensor) -> torch.Tensor:
+def ctc(x):
     labels = torch.tensor(LABELS[:, :, 0].T)
     lengths = torch.full((B,), T), (labels != 0).sum(1)
     log_p = x.log_softmax(2)
@@ -46,7 +41,7 @@ def ctc(x: torch.Tensor) -> torch.Tensor:
 
 
 #: Layer, output that is the loss, its other input, and the same in PyTorch.
-LOSSES: dict[str, tuple[Any, str, dict[str, np.ndarray], Callable[..., Any]]] = {
+LOSSES = {
     "SoftmaxCE": (bl.SoftmaxCE, "loss", {"targets": INDICES}, cross_entropy),
     "HingeLoss": (bl.HingeLoss, "loss", {"targets": INDICES}, hinge),
     "SigmoidCE": (
@@ -71,7 +66,7 @@ LOSSES: dict[str, tuple[Any, str, dict[str, np.ndarray], Callable[..., Any]]] = 
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_a_weighted_loss_and_its_gradient(name: str) -> None:
+def test_a_weighted_loss_and_its_gradient(name):
     create, output, targets, peer = LOSSES[name]
     act = "sigmoid" if name == "BinomialCrossEntropy" else "linear"
     per_sequence = name == "CTC"
