@@ -38,11 +38,7 @@ REFUSED = {
         "ONNX has no recurrence that holds its state where a mask is 0",
     ),
     **dict.fromkeys(
-        (
-            f"{kind}{masked}"
-            for kind in ("Clockwork", "ClockworkLstm")
-            for masked in ("", " masked")
-        ),
+        ("Clockwork", "Clockwork masked", "ClockworkLstm", "ClockworkLstm masked"),
         r"layer 'Clockwork(Lstm)?' .*: ONNX has no counterpart of this layer. There is one of",
     ),
     "LocalResponseNormalization of 4": "ONNX wants an odd size, got 4",
@@ -93,32 +89,50 @@ def build(case):
     return net, data, f"{layer.layer.name}.outputs.{output}"
 
 
+def random_net(layer):
+    net = Network.from_layer(layer, handler=NumpyHandler(np.float32))
+    net.initialize(Gaussian(0.4), seed=1)
+    return net
+
+
+def net_of(features, *layers):
+    """Return a network of layers one after the other."""
+    last = bl.Input({"default": ("T", "B", *features)})
+    for layer in layers:
+        last >>= layer
+    return random_net(last)
+
+
+def numbers(*shape):
+    return {"default": np.random.RandomState(0).normal(size=shape).astype(np.float32)}
+
+
+def operators(model):
+    return [node.op_type for node in model.graph.node]
+
+
+def kinds(net):
+    return sorted(layer.type_name for layer in net.layers.values())
+
+
 def run(model, data):
     feed = {info.name: data[info.name] for info in model.graph.input}
     session = onnxruntime.InferenceSession(model.SerializeToString())
     return session.run(None, feed)[0]
 
 
-def run_reference(model, data):
-    feed = {info.name: data[info.name] for info in model.graph.input}
-    return ReferenceEvaluator(model).run(None, feed)[0]
-
-
-def check_everywhere(net, data, output=None):
+def check_everywhere(net, data, output=None, in_reference=True):
     """Compare with both runtimes and with the imported network, and return model and network."""
-    model = to_onnx(net, output)
-    expected = net.predict(data, output)
+    model, expected = to_onnx(net, output), net.predict(data, output)
     np.testing.assert_allclose(run(model, data), expected, **TOLERANCE)
-    np.testing.assert_allclose(run_reference(model, data), expected, **TOLERANCE)
-    return model, check_return(model, data, expected)
-
-
-def check_return(model, data, expected):
+    feed = {info.name: data[info.name] for info in model.graph.input}
+    if in_reference:
+        found = ReferenceEvaluator(model).run(None, feed)[0]
+        np.testing.assert_allclose(found, expected, **TOLERANCE)
     back = from_onnx(model, handler=NumpyHandler(np.float32))
-    names = [info.name for info in model.graph.input]
-    renamed = {"default": data[names[0]]} if len(names) == 1 else data
+    renamed = {"default": next(iter(feed.values()))} if len(feed) == 1 else data
     np.testing.assert_allclose(back.predict(renamed), expected, **TOLERANCE)
-    return back
+    return model, back
 
 
 # -- every layer ----------------------------------------------------------------------------------
@@ -131,16 +145,13 @@ def test_a_layer_computes_the_same_elsewhere_and_comes_back(case):
         with pytest.raises(NetworkValidationError, match=REFUSED[case.name]):
             to_onnx(net, output)
         return
-    model = to_onnx(net, output)
-    expected = net.predict(data, output)
-    np.testing.assert_allclose(run(model, data), expected, **TOLERANCE)
-    if case.name not in NOT_IN_REFERENCE:
-        np.testing.assert_allclose(run_reference(model, data), expected, **TOLERANCE)
     if any(shape[0] == "S" for shape in case.in_shapes.values()):
+        model = to_onnx(net, output)
+        np.testing.assert_allclose(run(model, data), net.predict(data, output), **TOLERANCE)
         with pytest.raises(NetworkValidationError, match=TWO_LENGTHS):
             from_onnx(model)
-        return
-    check_return(model, data, expected)
+    else:
+        check_everywhere(net, data, output, case.name not in NOT_IN_REFERENCE)
 
 
 def test_versions_and_names():
@@ -156,12 +167,8 @@ def test_versions_and_names():
 
 @pytest.mark.parametrize("activation", sorted(set(bs.optree.activations.ACTIVATIONS)))
 def test_activations(activation):
-    inp = bl.Input({"default": ("T", "B", 3)})
-    inp >> bl.FullyConnected(4, activation, name="First") >> bl.Elementwise(activation)
-    net = Network.from_layer(inp, handler=NumpyHandler(np.float32))
-    net.initialize(Gaussian(0.5), seed=1)
-    data = {"default": np.random.RandomState(0).normal(size=(T, B, 3)).astype(np.float32)}
-    _, back = check_everywhere(net, data)
+    layers = bl.FullyConnected(4, activation, name="First"), bl.Elementwise(activation)
+    _, back = check_everywhere(net_of((3,), *layers), numbers(T, B, 3))
     kinds = [(la.type_name, la.kwargs.get("activation")) for la in back.layers.values()]
     name = bs.optree.activations.activation(activation).name
     second = [] if name == "linear" else [("Elementwise", name)]
@@ -171,34 +178,11 @@ def test_activations(activation):
 @pytest.mark.parametrize("activation", ["linear", "el", "leaky_rel", "softplus"])
 @pytest.mark.parametrize("kind", [bl.Recurrent, bl.Gru, bl.Lstm])
 def test_activations_of_recurrences(kind, activation):
-    inp = bl.Input({"default": ("T", "B", 3)})
-    inp >> kind(4, activation=activation)
-    net = random_net(inp)
-    data = {"default": np.random.RandomState(0).normal(size=(T, B, 3)).astype(np.float32)}
-    model, expected = to_onnx(net), net.predict(data)
-    np.testing.assert_allclose(run(model, data), expected, **TOLERANCE)
-    check_return(model, data, expected)
+    net = net_of((3,), kind(4, activation=activation))
+    check_everywhere(net, numbers(T, B, 3), in_reference=False)
 
 
 # -- wiring ---------------------------------------------------------------------------------------
-
-
-def random_net(layer):
-    net = Network.from_layer(layer, handler=NumpyHandler(np.float32))
-    net.initialize(Gaussian(0.4), seed=1)
-    return net
-
-
-def numbers(*shape):
-    return {"default": np.random.RandomState(0).normal(size=shape).astype(np.float32)}
-
-
-def operators(model):
-    return [node.op_type for node in model.graph.node]
-
-
-def kinds(net):
-    return sorted(layer.type_name for layer in net.layers.values())
 
 
 def test_images_are_transposed_once():
@@ -223,9 +207,8 @@ def test_a_residual_network_stays_in_one_layout():
     first >> "inputs_2" - both >> bl.Elementwise("silu") >> bl.GlobalPooling2D("avg")
     model, back = check_everywhere(random_net(inp), numbers(T, B, 6, 6, 2))
     assert operators(model).count("Transpose") == 1
-    assert kinds(back) == [
-        *("Add", "Convolution2D", "Convolution2D", "Elementwise", "GlobalPooling2D", "Input"),
-    ]
+    layers = ["Add", "Convolution2D", "Convolution2D", "Elementwise", "GlobalPooling2D", "Input"]
+    assert kinds(back) == layers
 
 
 def test_joined_inputs():
@@ -254,10 +237,9 @@ def test_joined_inputs():
 
 
 def test_shapes_and_tied_weights():
-    inp = bl.Input({"default": ("T", "B", 3, 2)})
     encoder = bl.FullyConnected((2, 2), "tanh", name="Encoder")
-    inp >> encoder >> bl.Reshape(4) >> bl.TiedFullyConnected(encoder, "linear")
-    _, back = check_everywhere(random_net(inp), numbers(T, B, 3, 2))
+    net = net_of((3, 2), encoder, bl.Reshape(4), bl.TiedFullyConnected(encoder, "linear"))
+    _, back = check_everywhere(net, numbers(T, B, 3, 2))
     assert "TiedFullyConnected" not in kinds(back)  # it has weights of its own there
 
 
@@ -284,9 +266,7 @@ class SquashLayerImpl(bl.ExpressionLayer):
 
 
 def test_formulas_of_users_are_exported_too():
-    inp = bl.Input({"default": ("T", "B", 3)})
-    inp >> ConstructionWrapper.create(SquashLayerImpl) >> bl.FullyConnected(2)
-    net = random_net(inp)
+    net = net_of((3,), ConstructionWrapper.create(SquashLayerImpl), bl.FullyConnected(2))
     model, back = check_everywhere(net, numbers(T, B, 3))
     assert kinds(back) == kinds(net)
     body = model.functions[0]
@@ -314,16 +294,6 @@ def test_formulas_with_several_outputs():
     )
     polar - "radius" >> "inputs_2" - both
     check_everywhere(random_net(inp), numbers(T, B, 6))
-
-
-def test_what_was_imported_can_be_exported():
-    inp = bl.Input({"default": ("T", "B", 6, 6, 2)})
-    last = inp >> bl.Convolution2D(4, (3, 3), activation="silu") >> bl.LayerNorm()
-    last >> bl.Crop((2, 3)) >> bl.FullyConnected(3, "gelu") >> bl.Expression("softmax(2 * x)")
-    net, data = random_net(inp), numbers(T, B, 6, 6, 2)
-    again = from_onnx(to_onnx(net), handler=NumpyHandler(np.float32))
-    model = to_onnx(again)
-    np.testing.assert_allclose(run(model, data), net.predict(data), **TOLERANCE)
 
 
 def test_only_what_the_output_needs_is_exported():
@@ -368,33 +338,26 @@ def test_parameters_as_inputs_are_refused():
      "take(x, indices, axis=-1)", "x @ y", "rint(3 * x) * floor(x)"],
 )  # fmt: skip
 def test_operators_of_formulas(text):
-    inp = bl.Input({"default": ("T", "B", 2, 3)})
     shapes = {"indices": (4,), "y": (3, 2)}
     used = {name: shape for name, shape in shapes.items() if name in text}
-    inp >> bl.Expression(text, used, name="Formula")
-    net = random_net(inp)
+    net = net_of((2, 3), bl.Expression(text, used, name="Formula"))
     if "indices" in text:
         net.buffer.Formula.parameters.indices[:] = [-1, 0, 2, -3]
     check_everywhere(net, numbers(T, B, 2, 3))
 
 
 def test_operators_without_a_counterpart_are_named():
-    inp = bl.Input({"default": ("T", "B", 3)})
-    inp >> bl.Expression("binarize(x)", name="Binary")
-    with pytest.raises(
-        NetworkValidationError,
-        match=r"^layer 'Binary' \(Expression\): ONNX has no counterpart of binarize in its formula",
-    ):
-        to_onnx(random_net(inp))
+    text = r"^layer 'Binary' \(Expression\): ONNX has no counterpart of binarize in its formula"
+    with pytest.raises(NetworkValidationError, match=text):
+        to_onnx(net_of((3,), bl.Expression("binarize(x)", name="Binary")))
 
 
 # -- files ----------------------------------------------------------------------------------------
 
 
 def test_files(tmp_path):
-    inp = bl.Input({"default": ("T", "B", 3)})
-    inp >> bl.FullyConnected(4, "tanh", name="Hidden")
-    net, data, path = random_net(inp), numbers(T, B, 3), tmp_path / "net.onnx"
+    net = net_of((3,), bl.FullyConnected(4, "tanh", name="Hidden"))
+    data, path = numbers(T, B, 3), tmp_path / "net.onnx"
     save_onnx(net, path)
     onnx.checker.check_model(path, full_check=True)
     handler = NumpyHandler(np.float64)
@@ -407,23 +370,18 @@ def test_files(tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"no model", None])
 def test_broken_files_are_refused(tmp_path, content):
-    inp = bl.Input({"default": ("T", "B", 3)})
-    inp >> bl.FullyConnected(4)
     path = tmp_path / "net.onnx"
-    save_onnx(random_net(inp), path)
+    save_onnx(net_of((3,), bl.FullyConnected(4)), path)
     path.write_bytes(path.read_bytes()[:-20] if content is None else content)
-    with pytest.raises(
-        FileFormatError, match=r"net.onnx' cannot be read as a model in ONNX: it is"
-    ):
+    text = r"net.onnx' cannot be read as a model in ONNX: it is"
+    with pytest.raises(FileFormatError, match=text):
         load_onnx(path)
     with pytest.raises(FileNotFoundError, match="there is no file"):
         load_onnx(tmp_path / "other")
 
 
 def test_functions_with_senseless_options_are_refused(tmp_path):
-    inp = bl.Input({"default": ("T", "B", 4)})
-    inp >> bl.GLU()
-    model, path = to_onnx(random_net(inp)), tmp_path / "net.onnx"
+    model, path = to_onnx(net_of((4,), bl.GLU())), tmp_path / "net.onnx"
     for text in ("", "[]", '{"@type": "GLU", "@outputs": 3}', '{"@type": "GLU", "@outputs": {}}'):
         model.functions[0].metadata_props[0].value = text
         path.write_bytes(model.SerializeToString())
@@ -435,9 +393,7 @@ def test_functions_with_senseless_options_are_refused(tmp_path):
 
 
 def test_onnx_is_named_where_it_is_missing(tmp_path, monkeypatch):
-    inp = bl.Input({"default": ("T", "B", 3)})
-    inp >> bl.FullyConnected(4)
-    net = random_net(inp)
+    net = net_of((3,), bl.FullyConnected(4))
     monkeypatch.setitem(sys.modules, "onnx", None)
     for attempt in (
         lambda: to_onnx(net),

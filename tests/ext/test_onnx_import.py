@@ -19,18 +19,31 @@ from brainstorm.handlers import NumpyHandler
 from brainstorm.training import AdamStepper, Trainer
 
 RND = np.random.RandomState(0)
-HEADER = '<ir_version: 10, opset_import: ["" : 21]>'
+
+
+def parsed(text, opset=21, **arrays):
+    """Return the model with a graph as text, and those of the arrays that it uses, unchecked."""
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]> {text}')
+    used = {name for node in model.graph.node for name in node.input}
+    for name in sorted(used & set(arrays)):
+        array = np.asarray(arrays[name])
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    return model
 
 
 def model_of(text, **weights):
-    """Return the model with a graph as text, and weights: arrays, or shapes of random ones."""
-    model = onnx.parser.parse_model(f"{HEADER} {text}")
+    """Return a model with weights in float32 or int64: arrays, or shapes of random ones."""
+    arrays = {}
     for name, given in weights.items():
         array = RND.normal(size=given) * 0.5 if isinstance(given, tuple) else np.asarray(given)
-        array = array.astype(np.int64 if array.dtype.kind == "i" else np.float32)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+        arrays[name] = array.astype(np.int64 if array.dtype.kind == "i" else np.float32)
+    model = parsed(text, **arrays)
     onnx.checker.check_model(model, full_check=True)
     return model
+
+
+def imported(model, axes=None, **options):
+    return from_onnx(model, axes, NumpyHandler(np.float32), **options)
 
 
 def run(model, *arrays):
@@ -46,8 +59,7 @@ def numbers(*shape):
 def check(text, x, to_net, from_net, axes=None, **weights):
     """Compare a model with the network that it becomes, also exported again; return this."""
     model = model_of(text, **weights)
-    net = from_onnx(model, axes, NumpyHandler(np.float32))
-    expected = run(model, x)
+    net, expected = imported(model, axes), run(model, x)
     data = {"default": np.ascontiguousarray(to_net(x), np.float32)}
     np.testing.assert_allclose(from_net(net.predict(data)), expected, 1e-5, 1e-5)
     again = run(to_onnx(net), data["default"])
@@ -299,7 +311,7 @@ def test_a_softmax_at_the_end_can_be_trained():
         }""",
         W=(2, 3), b=(3,),
     )  # fmt: skip
-    net = from_onnx(model, handler=NumpyHandler(np.float32))
+    net = imported(model)
     assert net.input_names == ("default", "targets")
     x = numbers(1, 60, 2)
     np.testing.assert_allclose(net.predict(x)[0], run(model, x[0]), 1e-5)
@@ -309,6 +321,11 @@ def test_a_softmax_at_the_end_can_be_trained():
     trainer.train(net, bs.data_iterators.Undivided(default=x, targets=targets))
     losses = trainer.logs["rolling_training.total_loss"]
     assert losses[-1] < 0.5 * losses[0]
+
+
+#: Operators that are layers with a formula.
+FORMULAS = ("Ceil", "Celu", "Cos", "Floor", "Round", "Shrink", "Sign", "Sin", "Softsign",
+            "ThresholdedRelu")  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -350,21 +367,7 @@ def test_a_softmax_at_the_end_can_be_trained():
         ("y = Clip(x, v0, high)", ["Expression"]),
         ("a = ReduceSum <noop_with_empty_axes = 1> (x) y = Exp(a)", [("Elementwise", "exp")]),
         ("i = ArgMax <axis = 1> (x) f = Cast <to = 1> (i) a = Pow(minus, f) y = Add(x, a)", None),
-        *[
-            (f"y = {kind}(x)", ["Expression"])
-            for kind in (
-                "Ceil",
-                "Celu",
-                "Cos",
-                "Floor",
-                "Round",
-                "Shrink",
-                "Sign",
-                "Sin",
-                "Softsign",
-                "ThresholdedRelu",
-            )
-        ],
+        *((f"y = {kind}(x)", ["Expression"]) for kind in FORMULAS),
         ('y = Gelu <approximate = "tanh"> (x)', ["Expression"]),
         ("y = Mod <fmod = 1> (x, v)", ["Expression"]),
         ("y = PRelu(x, v)", ["PReLU"]),
@@ -404,19 +407,16 @@ def test_operators_on_features(nodes, layers):
 
 def test_what_is_quantized_is_dequantized():
     """The numbers are not rounded, and are within what the type can hold."""
-    text = f"""q {F4} {{
+    held = {"scale": np.float32(0.01), "zero": np.uint8(9), "scales": np.float32([0.1, 0.2]),
+            "whole": np.arange(-4, 4, dtype=np.int8).reshape(4, 2)}  # fmt: skip
+    model = parsed(f"""q {F4} {{
         q = QuantizeLinear(x, scale, zero)
         d = DequantizeLinear(q, scale, zero)
         V = DequantizeLinear <axis = 1> (whole, scales)
         y = MatMul(d, V)
-    }}"""
-    model = onnx.parser.parse_model(f"{HEADER} {text}")
-    held = {"scale": np.float32(0.01), "zero": np.uint8(9), "scales": np.float32([0.1, 0.2]),
-            "whole": np.arange(-4, 4, dtype=np.int8).reshape(4, 2)}  # fmt: skip
-    for name, array in held.items():
-        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    }}""", **held)  # fmt: skip
     x = 3 * numbers(50, 4)
-    net = from_onnx(model, handler=NumpyHandler(np.float32))
+    net = imported(model)
     np.testing.assert_allclose(net.predict(x[None])[0], run(model, x), 0, 0.01)
     clipped = np.clip(x, -0.09, 2.46) @ (held["whole"] * held["scales"])
     np.testing.assert_allclose(net.predict(x[None])[0], clipped, 1e-5, 1e-5)
@@ -532,13 +532,12 @@ def test_images_of_another_size(signature, nodes, layers):
 def test_images_resized_by_older_models(kind, opset, mode, scales):
     if kind == "Upsample" and min(scales) < 1:
         scales = [1, 1, 1.6, 1.3]
-    model = onnx.parser.parse_model(
-        f'<ir_version: 6, opset_import: ["" : {opset}]> old (float[N, 2, 5, 7] x) => '
-        f'(float[N, 2, H, W] y) {{ y = {kind} <mode = "{mode}"> (x, s) }}'
+    text = (
+        f'(float[N, 2, 5, 7] x) => (float[N, 2, H, W] y) {{ y = {kind} <mode = "{mode}"> (x, s) }}'
     )
-    model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(scales), "s"))
+    model = parsed(f"old {text}", opset, s=np.float32(scales))
     x = numbers(3, 2, 5, 7)
-    found = from_onnx(model, handler=NumpyHandler(np.float32)).predict(nhwc(x))
+    found = imported(model).predict(nhwc(x))
     np.testing.assert_allclose(nchw(found), run(model, x), 1e-5, 1e-5)
 
 
@@ -649,7 +648,7 @@ def test_rows_beside_sequences_have_no_time():
         }""",
         zero=[0],
     )
-    net = from_onnx(model, handler=NumpyHandler(np.float32))
+    net = imported(model)
     shapes = {name: shape.shape for name, shape in net.layers["Input"].out_shapes.items()}
     assert shapes == {"x": ("T", "B", 4), "z": ("B", 3)}
     x, z = numbers(5, 2, 4), numbers(2, 3)
@@ -688,7 +687,7 @@ def test_several_inputs_and_outputs():
         }""",
         W1=(3, 5), W2=(4, 5),
     )  # fmt: skip
-    net = from_onnx(model, handler=NumpyHandler(np.float32))
+    net = imported(model)
     assert net.input_names == ("a", "b")
     a, b = numbers(2, 3), numbers(2, 4)
     data = {"a": a[None], "b": b[None]}
@@ -701,7 +700,7 @@ def test_inputs_whose_names_are_no_identifiers_stay_apart():
     text = "two (float[N, 3] x_1, float[N, 3] b) => (float[N, 3] y) { y = Sub(x_1, b) }"
     model = model_of(text)
     model.graph.input[1].name = model.graph.node[0].input[1] = "x.1"
-    net = from_onnx(model, handler=NumpyHandler(np.float32))
+    net = imported(model)
     assert net.input_names == ("x_1", "x_1_2")
     a, b = numbers(2, 3), numbers(2, 3)
     found = net.predict({"x_1": a[None], "x_1_2": b[None]})[0]
@@ -717,7 +716,7 @@ def test_a_batch_that_one_of_two_inputs_fixes(sizes):
             y = Reshape(c, s)
         }}"""
     )
-    net = from_onnx(model, handler=NumpyHandler(np.float32))
+    net = imported(model)
     a, b = numbers(2, 3), numbers(2, 3)
     found = net.predict({"a": a[None], "b": b[None]})[0]
     np.testing.assert_allclose(found, run(model, a, b), 1e-6)
@@ -850,7 +849,6 @@ STEPS = "(float[T, B, 4] x) => (float[A, B, C] y)"
     ],
 )  # fmt: skip
 def test_nodes_that_no_layer_computes_are_named(signature, nodes, message):
-    model = onnx.parser.parse_model(f"{HEADER} refused {signature} {{ {nodes} }}")
     weights = {
         "V": (4, 4), "V3": (3, 3), "v": (4,), "K": (2, 2, 3, 3), "W": (1, 3, 4), "R": (1, 3, 3),
         "W4": (1, 12, 4), "R4": (1, 12, 3), "W3": (1, 9, 4), "R3": (1, 9, 3), "i0": np.int64(0),
@@ -867,13 +865,8 @@ def test_nodes_that_no_layer_computes_are_named(signature, nodes, message):
         "up": np.full(4, 2.0), "up_": [1.0, 1.0, 2.0, 2.0], "v2": (2,), "many": [9],
         "evens": np.arange(0, 40, 2), "i2d": np.zeros((2, 1), int),
     }  # fmt: skip
-    used = {name for node in model.graph.node for name in node.input}
-    for name, given in weights.items():
-        if name in used:
-            array = np.ones(given) if isinstance(given, tuple) else np.asarray(given)
-            if array.dtype.kind != "b":
-                array = array.astype(np.int64 if array.dtype.kind == "i" else np.float32)
-            model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    arrays = {name: np.ones(a) if isinstance(a, tuple) else a for name, a in weights.items()}
+    model = parsed(f"refused {signature} {{ {nodes} }}", **arrays)
     axes = {STEPS: {"x": "TBF"}, SIX: {"x": "Babcde"}}.get(signature)
     with pytest.raises(NetworkValidationError, match=message):
         from_onnx(model, axes)
@@ -884,7 +877,7 @@ def test_a_softmax_of_older_models():
     for text, axes in (("2, 3", "BAF"), ("5", "BF"), ("6, 1", "BFA")):
         model = model_of(f"old (float[N, {text}] x) => (float[N, {text}] y) {{ y = Softmax(x) }}")
         model.opset_import[0].version = 11
-        net = from_onnx(model, {"x": axes}, NumpyHandler(np.float32))
+        net = imported(model, {"x": axes})
         x = numbers(4, *map(int, text.split(",")))
         np.testing.assert_allclose(net.predict({"default": x[None]})[0], run(model, x), 1e-5)
 
@@ -913,15 +906,13 @@ def test_foreign_domains_are_named():
     ],
 )
 def test_axes_that_are_not_clear_are_asked_for(shape, axes, message):
-    model = onnx.parser.parse_model(
-        f"{HEADER} refused (float[{shape}] x) => (float[{shape}] y) {{ y = Relu(x) }}"
-    )
+    model = parsed(f"refused (float[{shape}] x) => (float[{shape}] y) {{ y = Relu(x) }}")
     with pytest.raises(NetworkValidationError, match=message):
         from_onnx(model, axes)
 
 
 def test_tensors_that_nobody_computes_are_named():
-    model = onnx.parser.parse_model(f"{HEADER} refused {F4} {{ y = Add(x, z) }}")
+    model = parsed(f"refused {F4} {{ y = Add(x, z) }}")
     with pytest.raises(NetworkValidationError, match="tensor 'z' is used before it is computed"):
         from_onnx(model)
 
@@ -941,11 +932,11 @@ ONLY = "no layer computes this operator, and of constants only these are compute
         ("c = Add(column, row)", "(Add): its constants have more elements than can be computed"),
         ("c = Gather(long, many)", "(Gather): its constants have more elements than can be"),
         ("c = Cast<to = 8>(a)", "(Cast): no layer computes with texts."),
-        ("c = Concat<axis = 0>(wide, wide, wide, wide)", "(Concat): its constants have more"),
+        ("c0 = Identity(wide) CHAIN c = Identity(c8)", "(Concat): its constants have more"),
     ],
 )
 def test_what_constants_are_computed_of_is_bounded_before(nodes, message):
-    model = onnx.parser.parse_model(f"{HEADER} bomb {F4} {{ {nodes} y = Mul(x, c) }}")
+    chain = [f"c{i} = Concat<axis = 0>({', '.join([f'c{i - 1}'] * 40)})" for i in range(1, 9)]
     held = {
         "a": np.zeros(4, np.float32), "big": np.array([2**62]), "s": np.full(1, 2.0**40, "f4"),
         "zero": np.array(0), "far": np.array(2**62), "one": np.array(1),
@@ -953,14 +944,9 @@ def test_what_constants_are_computed_of_is_bounded_before(nodes, message):
         "long": np.zeros((1, 20_000), "f4"), "many": np.zeros(20_000, "i8"),
         "wide": np.zeros(4, "f4"),
     }  # fmt: skip
-    for name, array in held.items():
-        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
-    if "wide" in nodes:  # small again and again
-        chain = [f"c{i} = Concat<axis = 0>({', '.join([f'c{i - 1}'] * 40)})" for i in range(1, 9)]
-        text = f"c0 = Identity(wide) {' '.join(chain)} c = Identity(c8)"
-        parsed = onnx.parser.parse_model(f"{HEADER} bomb {F4} {{ {text} y = Mul(x, c) }}")
-        parsed.graph.initializer.extend(model.graph.initializer)
-        model = parsed
+    model = parsed(
+        f"bomb {F4} {{ {nodes.replace('CHAIN', ' '.join(chain))} y = Mul(x, c) }}", **held
+    )
     tracemalloc.start()
     try:
         with pytest.raises(NetworkValidationError, match=re.escape(message)):
@@ -1015,21 +1001,19 @@ def test_the_bytes_of_another_file_are_read_once(tmp_path):
 def test_large_models_are_read_in_linear_time(kind):
     """Function calls are counted, not seconds, which depend on the machine."""
 
+    step, first, last = {
+        "chain": ("t{} = Relu(t{})", "t0 = Relu(x)", "y = Identity(t{})"),
+        "outputs": ("t{} = Relu(x)", "", "y = Identity(t{})"),
+        "constants": ("t{} = Neg(t{})", "t0 = Neg(c)", "y = Mul(x, t{})"),
+    }[kind]
+
     def calls(size):
-        steps = {
-            "chain": "".join(f"t{i + 1} = Relu(t{i}) " for i in range(size)),
-            "outputs": "".join(f"t{i + 1} = Relu(x) " for i in range(size)),
-            "constants": "".join(f"t{i + 1} = Neg(t{i}) " for i in range(size)),
-        }[kind]
-        outputs = range(1, size + 1) if kind == "outputs" else [size]
-        first = {"chain": "t0 = Relu(x)", "constants": "t0 = Neg(c)"}.get(kind, "")
-        last = "y = Mul(x, t{})" if kind == "constants" else ""
-        names = ["y"] if kind == "constants" else [f"t{i}" for i in outputs]
-        model = onnx.parser.parse_model(
-            f"{HEADER} large (float[N, 4] x) => ({', '.join(f'float[N, 4] {n}' for n in names)}) "
-            f"{{ {first} {steps} {last.format(size)} }}"
+        nodes = [first, *(step.format(i + 1, i) for i in range(size)), last.format(size)]
+        given = [f"t{i + 1}" for i in range(size)] if kind == "outputs" else ["y"]
+        outputs = ", ".join(f"float[N, 4] {name}" for name in given)
+        model = parsed(
+            f"large (float[N, 4] x) => ({outputs}) {{ {' '.join(nodes)} }}", c=np.ones(4)
         )
-        model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(4, "f4"), "c"))
         for node in model.graph.node:
             node.name = "same"
         importer = Importer(model, {})
@@ -1041,25 +1025,16 @@ def test_large_models_are_read_in_linear_time(kind):
     assert calls(400) < 2.5 * calls(200)
 
 
-def test_constants_that_are_huge_are_refused():
-    model = model_of(
-        f"""huge {F4} {{
-            W = ConstantOfShape(size)
-            y = MatMul(x, W)
-        }}""",
-        size=[4, 2**30],
-    )  # fmt: skip
-    with pytest.raises(NetworkValidationError, match=r"at most 67108864 elements, got 4294967296"):
-        from_onnx(model)
-    model = model_of(
-        f"""huge {F4} {{
-            W = ConstantOfShape(size)
-            V = Tanh(W)
-            y = MatMul(x, V)
-        }}""",
-        size=[4, 2**30],
-    )  # fmt: skip
-    with pytest.raises(NetworkValidationError, match="more elements than can be computed with"):
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ("y = MatMul(x, W)", "at most 67108864 elements, got 4294967296"),
+        ("V = Tanh(W) y = MatMul(x, V)", "more elements than can be computed with"),
+    ],
+)
+def test_constants_that_are_huge_are_refused(nodes, message):
+    model = model_of(f"huge {F4} {{ W = ConstantOfShape(size) {nodes} }}", size=[4, 2**30])
+    with pytest.raises(NetworkValidationError, match=message):
         from_onnx(model)
 
 
@@ -1077,7 +1052,7 @@ def test_sizes_of_axes_that_a_model_leaves_open_are_given():
     )  # fmt: skip
     x = numbers(2, 3, 9, 7)
     for given in ({"H": 9, "W": 7}, {"height": 9, "width": np.int64(7)}):
-        net = from_onnx(model, handler=NumpyHandler(np.float32), sizes={"x": given})
+        net = imported(model, sizes={"x": given})
         np.testing.assert_allclose(net.predict(nhwc(x))[0], run(model, x), 1e-4, 1e-5)
     assert from_onnx(model, sizes={"x": {"H": 9, "W": 7, "B": 2}}).input_names == ("default",)
 
@@ -1095,9 +1070,7 @@ def test_sizes_of_axes_that_a_model_leaves_open_are_given():
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(sizes, message):
-    model = onnx.parser.parse_model(
-        f"{HEADER} open ({OPEN}) => (float[N, 3, a, b] y) {{ y = Relu(x) }}"
-    )
+    model = parsed(f"open ({OPEN}) => (float[N, 3, a, b] y) {{ y = Relu(x) }}")
     with pytest.raises(NetworkValidationError, match=message):
         from_onnx(model, sizes=sizes)
 
@@ -1110,7 +1083,7 @@ def test_outputs_are_chosen_by_their_names():
         z = RandomNormalLike(y)
     }}"""
     model, x = model_of(text, W=(4, 4)), numbers(3, 4)
-    net = from_onnx(model, handler=NumpyHandler(np.float32), outputs=["h_b", "y"])
+    net = imported(model, outputs=["h_b", "y"])
     model.graph.output.insert(0, onnx.helper.make_empty_tensor_value_info("h_b"))
     np.testing.assert_allclose(net.predict(x[None], "h_b.outputs.default")[0], run(model, x), 1e-5)
     found = net.predict(x[None], "y.outputs.default")
@@ -1124,16 +1097,10 @@ def test_outputs_are_chosen_by_their_names():
         from_onnx(model, outputs=[])
 
 
-OLD = "(float[N, 2, 3] x) => (float[N, A, B] y)"
-
-
 def older(opset, nodes, **weights):
     """Return a model (B, C, L) of an older version, and the network that it becomes."""
-    header = f'<ir_version: 7, opset_import: ["" : {opset}]>'
-    model = onnx.parser.parse_model(f"{header} old {OLD} {{ {nodes} }}")
-    for name, array in weights.items():
-        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
-    net = from_onnx(model, {"x": "BCL"}, NumpyHandler(np.float32))
+    model = parsed(f"old (float[N, 2, 3] x) => (float[N, A, B] y) {{ {nodes} }}", opset, **weights)
+    net = imported(model, {"x": "BCL"})
     return model, lambda x: net.predict(x.swapaxes(1, 2)[None])[0].swapaxes(1, 2)
 
 
@@ -1216,11 +1183,9 @@ def test_a_name_of_a_file_is_no_model():
 # -- integers and older versions --------------------------------------------------------------
 
 
-def graph_of_version(opset, kind, nodes, weights="int64[1] two = {2}"):
-    return onnx.parser.parse_model(
-        f'<ir_version: 8, opset_import: ["" : {opset}]> old ({kind}[N, 4] x) => ({kind}[N, M] y) '
-        f"<{weights}, float[4] v = {{1, 2, 3, 4}}> {{ {nodes} }}"
-    )
+def graph_of_version(opset, kind, nodes):
+    text = f"old ({kind}[N, 4] x) => ({kind}[N, M] y) {{ {nodes} }}"
+    return parsed(text, opset, two=[2], v=np.arange(1, 5, dtype=np.float32))
 
 
 @pytest.mark.parametrize(
@@ -1234,7 +1199,7 @@ def graph_of_version(opset, kind, nodes, weights="int64[1] two = {2}"):
 )  # fmt: skip
 def test_integers_are_divided_towards_zero(nodes):
     model, x = graph_of_version(13, "int64", nodes), np.array([[-7, 5, 9, 1], [3, 7, -1, -9]])
-    net = from_onnx(model, handler=NumpyHandler(np.float32))
+    net = imported(model)
     np.testing.assert_array_equal(net.predict(x[None].astype(np.float32))[0], run(model, x))
 
 

@@ -84,12 +84,10 @@ def test_losses_and_gradients_are_those_of_the_result():
 
 
 def test_more_iterations_come_further_than_fewer():
-    losses = [
-        train(make_net(bl.FullyConnected(4, "tanh")), 1, LbfgsStepper(n)).logs[
-            "rolling_training.total_loss"
-        ][-1]
-        for n in (1, 5, 25)
-    ]
+    losses = []
+    for n in (1, 5, 25):
+        trainer = train(make_net(bl.FullyConnected(4, "tanh")), 1, LbfgsStepper(n))
+        losses.append(trainer.logs["rolling_training.total_loss"][-1])
     assert losses[0] > losses[1] > losses[2]
 
 
@@ -111,9 +109,8 @@ def test_it_can_be_described():
     description = get_description(LbfgsStepper(7, history=3))
     assert description == {"@type": "LbfgsStepper", "iterations": 7, "history": 3}
     assert create_from_description(description).iterations == 7
-    with pytest.raises(
-        TrainingError, match=r"LbfgsStepper.iterations: expected a finite number >="
-    ):
+    text = "LbfgsStepper.iterations: expected a finite number >="
+    with pytest.raises(TrainingError, match=text):
         LbfgsStepper(0)
 
 

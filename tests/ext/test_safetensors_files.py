@@ -33,11 +33,15 @@ def net():
 
 def test_a_network_comes_back_as_it_was(net, tmp_path):
     save_safetensors(net, tmp_path / "net.safetensors")
+    assert [p.name for p in tmp_path.iterdir()] == ["net.safetensors"]
     same = load_safetensors(tmp_path / "net.safetensors")
     assert same.__describe__() == net.__describe__()
     np.testing.assert_array_equal(same.get("parameters"), net.get("parameters"))
     np.testing.assert_array_equal(same.predict(X), net.predict(X))
-    assert [p.name for p in tmp_path.iterdir()] == ["net.safetensors"]
+    handler = NumpyHandler(np.float64)
+    other = load_safetensors(tmp_path / "net.safetensors", handler)
+    assert other.handler is handler
+    np.testing.assert_allclose(other.predict(X), net.predict(X), 1e-5, 1e-6)
 
 
 def test_others_find_named_tensors(net, tmp_path):
@@ -48,14 +52,6 @@ def test_others_find_named_tensors(net, tmp_path):
     for path, array in tensors.items():
         assert array.dtype == np.float32
         np.testing.assert_array_equal(array, net.get(path))
-
-
-def test_another_handler_can_be_used(net, tmp_path):
-    save_safetensors(net, tmp_path / "net.safetensors")
-    handler = NumpyHandler(np.float64)
-    same = load_safetensors(tmp_path / "net.safetensors", handler)
-    assert same.handler is handler
-    np.testing.assert_allclose(same.predict(X), net.predict(X), 1e-5, 1e-6)
 
 
 @pytest.mark.parametrize("size", [0, 7, 100, 2000, -1])
@@ -72,9 +68,8 @@ def test_what_is_no_file_of_this_kind_is_refused(net, tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no file '.*other'"):
         load_safetensors(path)
     safetensors.numpy.save_file({"fc.weight": np.zeros(3)}, path)
-    with pytest.raises(
-        FileFormatError, match=r"was not written by save_safetensors.*load_state_dict"
-    ):
+    text = r"was not written by save_safetensors.*load_state_dict"
+    with pytest.raises(FileFormatError, match=text):
         load_safetensors(path)
 
 
@@ -96,9 +91,8 @@ def test_metadata_that_describe_no_network_are_refused(tmp_path, text, message):
 def test_a_missing_layer_type_is_named(net, tmp_path):
     description = net.__describe__()
     description["architecture"]["First"]["@type"] = "Unheard"
-    safetensors.numpy.save_file(
-        {"a": np.zeros(3)}, tmp_path / "net", {ENTRY: json.dumps(description)}
-    )
+    metadata = {ENTRY: json.dumps(description)}
+    safetensors.numpy.save_file({"a": np.zeros(3)}, tmp_path / "net", metadata)
     with pytest.raises(UnknownTypeError, match="unknown layer type 'Unheard'"):
         load_safetensors(tmp_path / "net")
 
@@ -110,23 +104,20 @@ def test_tensors_that_do_not_fit_are_named(net, tmp_path):
     tensors["Lstm.parameters.W"] = tensors.pop("Lstm.parameters.Wz")
     tensors["First.parameters.bias"] = np.zeros((2, 3), np.float32)
     safetensors.numpy.save_file(tensors, path, {ENTRY: json.dumps(net.__describe__())})
-    with pytest.raises(
-        FileFormatError,
-        match=(
-            r"do not fit its description: First.parameters.bias \(expected \(6,\), got \(2, 3\)\), "
-            r"Lstm.parameters.W \(expected none, got \(3, 4\)\), "
-            r"Lstm.parameters.Wz \(expected \(3, 4\), got none\)\.$"
-        ),
-    ):
+    text = (
+        r"do not fit its description: First.parameters.bias \(expected \(6,\), got \(2, 3\)\), "
+        r"Lstm.parameters.W \(expected none, got \(3, 4\)\), "
+        r"Lstm.parameters.Wz \(expected \(3, 4\), got none\)\.$"
+    )
+    with pytest.raises(FileFormatError, match=text):
         load_safetensors(path)
 
 
 def test_the_library_is_named_where_it_is_missing(net, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "safetensors", None)
     monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
+    text = r"pip install 'brainstorm\[safetensors\]'"
     for function in (save_safetensors, lambda *args: load_safetensors(args[1])):
-        with pytest.raises(
-            MissingDependencyError, match=r"pip install 'brainstorm\[safetensors\]'"
-        ):
+        with pytest.raises(MissingDependencyError, match=text):
             function(net, tmp_path / "net")
     assert list(tmp_path.iterdir()) == []
