@@ -80,17 +80,12 @@ class TensorBoardWriter(Hook):
             if len(values) > self._lengths.get(path, 0) and is_number(values[-1]):
                 self._writer.add_scalar(_tag(path), float(values[-1]), step)
             self._lengths[path] = len(values)
-        for path in self._histogram_paths(net):
+        matches = (path for pattern in self.histograms for path in net.buffer.paths(pattern))
+        for path in dict.fromkeys(matches):  # each once
             values = net.get(path)
             if (finite := values[np.isfinite(values)]).size:
                 self._writer.add_histogram(_tag(path), finite, step)
         self._writer.flush()
-
-    def _histogram_paths(self, net: Any) -> list[str]:
-        """Return the paths that match any pattern, each once."""
-        return list(
-            dict.fromkeys(p for pattern in self.histograms for p in net.buffer.paths(pattern))
-        )
 
     def finalize(self, net: Any, stepper: Any, logs: Any) -> None:
         if self._writer is not None:

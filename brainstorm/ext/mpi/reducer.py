@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import TrainingError
 from brainstorm.ext.mpi.slices import GradientSlices
 from brainstorm.ext.mpi.transports import choose_transport
 from brainstorm.ext.mpi.world import World, agreed, name_ranks
@@ -78,15 +77,11 @@ class Reducer:
             self._slices = GradientSlices(self, self.slice_bytes)
 
     def _refuse_other_sizes(self) -> None:
-        sizes = [
-            dict(parts) for parts in self.world.gather([(n, a.size) for n, a in self._arrays()])
-        ]
+        sizes = self.world.gather({name: array.size for name, array in self._arrays()})
         if wrong := [rank for rank, own in enumerate(sizes) if own != sizes[0]]:
             raise agreed(
-                TrainingError(
-                    f"Reducer.start: expected the same network and stepper on all ranks, got on "
-                    f"rank 0 {sizes[0]}, on rank {wrong[0]} {sizes[wrong[0]]}."
-                )
+                f"Reducer.start: expected the same network and stepper on all ranks, got on "
+                f"rank 0 {sizes[0]}, on rank {wrong[0]} {sizes[wrong[0]]}."
             )
 
     @property
@@ -163,11 +158,9 @@ class Reducer:
         columns = dict(zip(digests, everyone.T.tolist(), strict=True))
         if found := describe_diverging(columns):
             raise agreed(
-                TrainingError(
-                    f"update {self._updates}: expected the same on all ranks, but {found} differ "
-                    f"from the others. Everything that changes the network or the stepper, e.g. "
-                    f"hooks, must do the same on all ranks, whatever their random numbers."
-                )
+                f"update {self._updates}: expected the same on all ranks, but {found} differ "
+                f"from the others. Everything that changes the network or the stepper, e.g. "
+                f"hooks, must do the same on all ranks, whatever their random numbers."
             )
 
     def _arrays(self) -> Iterator[tuple[str, Array]]:

@@ -66,11 +66,9 @@ class MpiTeam(Team):
         }
         if found := describe_diverging(columns):
             raise agreed(
-                TrainingError(
-                    f"Trainer: expected the same on all ranks, but {found} differ from the others. "
-                    f"Every rank runs the same script: it adds the same hooks in the same order, "
-                    f"and gives the whole data, of which each rank takes its part."
-                )
+                f"Trainer: expected the same on all ranks, but {found} differ from the others. "
+                f"Every rank runs the same script: it adds the same hooks in the same order, "
+                f"and gives the whole data, of which each rank takes its part."
             )
 
     def own_part(self, pending: dict[str, Any], stepper: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import BrainstormError, MissingDependencyError, TrainingError
+from brainstorm.errors import MissingDependencyError, TrainingError
 from brainstorm.optional import has, require
 
 #: Environment variables in which launchers store the number of processes.
@@ -184,8 +184,9 @@ class World:
             self.comm.Abort(1)
 
 
-def agreed(error: BrainstormError) -> BrainstormError:
+def agreed(text: str) -> TrainingError:
     """Return an error that all ranks raise together, so that it need not be reported to others."""
+    error = TrainingError(text)
     error.is_agreed = True  # type: ignore[attr-defined]
     return error
 

@@ -47,35 +47,30 @@ def _embedding(e: Exporter, layer: Any) -> None:
 # -- images ---------------------------------------------------------------------------------------
 
 
-@writes("Convolution1D", "Convolution2D", "Convolution3D")
-def _convolution(e: Exporter, layer: Any) -> None:
+def _filtered(e: Exporter, layer: Any, kind: str, kernel: Sequence[int], **options: Any) -> None:
     y = e.body.op(
-        "Conv",
+        kind,
         e.images(),
         e.parameter("W", _channels_first),
         e.parameter("bias"),
-        kernel_shape=list(layer.kernel_size),
+        kernel_shape=list(kernel),
         strides=list(layer.stride),
         pads=_pads(layer.padding),
-        dilations=list(layer.dilation),
-        group=layer.groups,
+        **options,
     )
     e.put_images(activate(e.body, e.where, layer.activation, y))
+
+
+@writes("Convolution1D", "Convolution2D", "Convolution3D")
+def _convolution(e: Exporter, layer: Any) -> None:
+    options = {"dilations": list(layer.dilation), "group": layer.groups}
+    _filtered(e, layer, "Conv", layer.kernel_size, **options)
 
 
 @writes("ConvolutionTranspose2D")
 def _convolution_transpose(e: Exporter, layer: Any) -> None:
-    y = e.body.op(
-        "ConvTranspose",
-        e.images(),
-        e.parameter("W", _channels_first),
-        e.parameter("bias"),
-        kernel_shape=list(layer.get_shape("parameters.W").shape[1:3]),
-        strides=list(layer.stride),
-        pads=_pads(layer.padding),
-        output_padding=[layer.output_padding] * 2,
-    )
-    e.put_images(activate(e.body, e.where, layer.activation, y))
+    kernel, extra = layer.get_shape("parameters.W").shape[1:3], [layer.output_padding] * 2
+    _filtered(e, layer, "ConvTranspose", kernel, output_padding=extra)
 
 
 @writes("Pooling1D", "Pooling2D", "Pooling3D")

@@ -14,15 +14,12 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import NetworkValidationError
-from brainstorm.ext.onnx_exchange._body import BATCH, FLOATS, TIME, onnx
+from brainstorm.ext.onnx_exchange._body import onnx
 from brainstorm.ext.onnx_exchange._folded import ELEMENTWISE, folds
 from brainstorm.ext.onnx_exchange._node import Node
 
 #: Maximum number of computed elements in a small model, and per element in the model.
 LEAST, TIMES = 2**22, 4
-
-#: The type number of texts in TensorProto.
-STRING = 8
 
 Arrays = Sequence[np.ndarray]
 
@@ -90,7 +87,6 @@ class Folder:
             )
         with node.guarded(), np.errstate(all="ignore"):
             self._charge(node)
-            _check_cast(node)
             result = folds[node.kind](node)
         return result if isinstance(result, list) else [result]
 
@@ -130,13 +126,3 @@ def _constant(node: Node) -> np.ndarray:
     if name not in ("value_float", "value_floats", "value_int", "value_ints"):
         raise node.fail(f"expected numbers, got {name}.")
     return np.array(value, np.float32 if "float" in name else np.int64)
-
-
-def _check_cast(node: Node) -> None:
-    if node.kind != "Cast":
-        return
-    if node.options["to"] == STRING:
-        raise node.fail("no layer computes with texts.")
-    has_lead = np.isin(node.inputs[0], (TIME, BATCH, TIME * BATCH)).any()
-    if has_lead and node.options["to"] in FLOATS:
-        raise node.fail("no layer computes with T or B as numbers.")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.ext.onnx_exchange._body import Table, onnx
+from brainstorm.ext.onnx_exchange._body import BATCH, FLOATS, STRING, TIME, Table, onnx
 from brainstorm.ext.onnx_exchange._node import Node
 
 #: A function from a node, whose inputs are known, to its output(s).
@@ -130,6 +130,10 @@ def _cast(node: Node) -> np.ndarray:
     if node.kind == "CastLike":
         return node.inputs[0].astype(node.inputs[1].dtype)
     to = node.options["to"]
+    if to == STRING:
+        raise node.fail("no layer computes with texts.")
+    if to in FLOATS and np.isin(node.inputs[0], (TIME, BATCH, TIME * BATCH)).any():
+        raise node.fail("no layer computes with T or B as numbers.")
     code = onnx().TensorProto.DataType.Value(to.decode()) if isinstance(to, bytes) else to
     return node.inputs[0].astype(onnx().helper.tensor_dtype_to_np_dtype(code))
 
