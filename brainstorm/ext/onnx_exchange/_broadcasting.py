@@ -59,12 +59,17 @@ def _with_numbers(text: str, arrays: Mapping[str, np.ndarray]) -> tuple[str, dic
     """Return a formula with the single numbers among the arrays inserted, and the other arrays."""
     left = {}
     for letter, array in arrays.items():
-        if array.size == 1 and math.isfinite(number := float(array.item())):
-            shown = f"({number!r})" if number < 0 else repr(number)
-            text = re.sub(rf"\b{letter}\b", shown, text)
+        if array.size == 1 and math.isfinite(array.item()):
+            text = re.sub(rf"\b{letter}\b", number_text(array), text)
         else:
             left[letter] = array
     return text, left
+
+
+def number_text(array: np.ndarray) -> str:
+    """Return a single number as an operand of a formula."""
+    number = float(array.item())
+    return f"({number!r})" if number < 0 else repr(number)
 
 
 def aligned(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.ext.onnx_exchange._body import BOOL, FLOATS, HALVES, INTEGERS
-from brainstorm.ext.onnx_exchange._broadcasting import combine
+from brainstorm.ext.onnx_exchange._broadcasting import combine, number_text
 from brainstorm.ext.onnx_exchange._folded import trailing_axes
 from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.ext.onnx_exchange._node import Node, reads
@@ -191,19 +191,28 @@ def _dequantize(imp: Importer, node: Node) -> Value:
 
 # -- two operands ---------------------------------------------------------------------------------
 
-_SIGNS = {"Add": "+", "Sum": "+", "Mul": "*", "Sub": "-", "Div": "/", "Pow": "**", "Mod": "%"}
-_CALLS = {"Max": "maximum", "Min": "minimum"}
+_BINARY = {
+    "Add": "{} + {}",
+    "Div": "{} / {}",
+    "Max": "maximum({}, {})",
+    "Min": "minimum({}, {})",
+    "Mod": "{} % {}",
+    "Mul": "{} * {}",
+    "Pow": "{} ** {}",
+    "Sub": "{} - {}",
+    "Sum": "{} + {}",
+}
 
 
-@reads(*_SIGNS, *_CALLS)
+@reads(*_BINARY)
 def _arithmetic(imp: Importer, node: Node) -> Any:
     result, *others = node.inputs
     if not others:
         return result
     if node.kind == "Mod" and node.options.get("fmod"):
         return combine(imp, node, "fmod(x, y)", x=result, y=others[0])
-    if node.kind in _SIGNS and len(others) == 1:
-        others = [_aligned(imp, node, result, others[0])]
+    if node.kind not in ("Max", "Min") and len(others) == 1:
+        others = [_aligned(node, result, others[0])]
     if (integer := imp.integer_type(node.names[0])) is not None:
         _check_integers(node, integer, others)
         if node.kind == "Div":  # the quotient is truncated
@@ -222,7 +231,7 @@ def _check_integers(node: Node, kind: str, others: Sequence[Any]) -> None:
         raise node.fail("expected integers to the power of constants >= 0. Cast to float32.")
 
 
-def _aligned(imp: Importer, node: Node, first: Any, other: Any) -> Any:
+def _aligned(node: Node, first: Any, other: Any) -> Any:
     """Return a second operand with the axes that older models leave out."""
     ranks = [len(x.axes) if isinstance(x, Value) else x.ndim for x in (first, other)]
     count = trailing_axes(node, *ranks)
@@ -235,39 +244,32 @@ def _two(imp: Importer, node: Node, a: Any, b: Any) -> Any:
     if isinstance(a, Value) and isinstance(b, Value):
         return _two_values(imp, node, a, b)
     if isinstance(a, Value):
-        return _with_constant(imp, node, a, b, "x {} c")
+        return _with_constant(imp, node, a, b, "xc")
     if isinstance(b, Value):
         step = replace(node, alone=imp.count_uses(node, b) == 1)
-        return _with_constant(imp, step, b, a, "c {} x")
+        return _with_constant(imp, step, b, a, "cx")
     raise node.fail("expected at most one constant in front.")
 
 
-def _text(node: Node, pattern: str) -> str:
-    """Return a formula: ``x {} y`` with the operator of a node."""
-    if node.kind in _SIGNS:
-        return pattern.format(_SIGNS[node.kind])
-    left, right = pattern.split(" {} ")
-    return f"{_CALLS[node.kind]}({left}, {right})"
-
-
 def _with_constant(
-    imp: Importer, node: Node, value: Value, constant: np.ndarray, pattern: str
+    imp: Importer, node: Node, value: Value, constant: np.ndarray, letters: str
 ) -> Value:
+    """Combine a tensor x and a constant c, which are the operands in the order of the letters."""
+    formula = _BINARY[node.kind]
     if constant.size == 1 and constant.ndim <= len(value.axes) and math.isfinite(constant.item()):
-        number = float(constant.item())
-        text = _text(node, pattern.replace("c", f"({number!r})" if number < 0 else repr(number)))
-        return _of_elements(imp, node, value, text)
+        operands = ["x" if letter == "x" else number_text(constant) for letter in letters]
+        return _of_elements(imp, node, value, formula.format(*operands))
     shape = (1,) * (len(value.axes) - constant.ndim) + constant.shape
     if len(shape) > len(value.axes) or any(
         kept == 1 < size for size, kept in zip(shape, value.shape, strict=True)
     ):
-        return combine(imp, node, _text(node, pattern), x=value, c=constant)
+        return combine(imp, node, formula.format(*letters), x=value, c=constant)
     array = _in_memory(imp, node, value, node.bounded(constant))
     entry = imp.entry(value)
     if node.kind == "Add" and node.alone and _is_linear(entry) and array.size == array.shape[-1]:
         entry.arrays["parameters.bias"] = entry.arrays["parameters.bias"] + array.ravel()
         return value
-    return _of_elements(imp, node, value, _text(node, pattern), c=array)
+    return _of_elements(imp, node, value, formula.format(*letters), c=array)
 
 
 def _in_memory(imp: Importer, node: Node, value: Value, constant: np.ndarray) -> np.ndarray:
@@ -295,7 +297,7 @@ def _two_values(imp: Importer, node: Node, a: Value, b: Value) -> Value:
         for x, gate in ((a, b), (b, a)):
             if _is_gate(imp, node, x, gate):
                 return _silu(imp, node, x, gate)
-    return combine(imp, node, _text(node, "x {} y"), x=a, y=b)
+    return combine(imp, node, _BINARY[node.kind].format(*"xy"), x=a, y=b)
 
 
 def _is_gate(imp: Importer, node: Node, x: Value, gate: Value) -> bool:
