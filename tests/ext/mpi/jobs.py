@@ -27,15 +27,7 @@ from brainstorm.hooks import (
     StopAfterEpoch,
 )
 from brainstorm.initializers import Gaussian
-from brainstorm.layers import (
-    Accuracy,
-    BatchNorm,
-    Dropout,
-    FullyConnected,
-    Input,
-    Loss,
-    SoftmaxCE,
-)
+from brainstorm.layers import Accuracy, BatchNorm, Dropout, FullyConnected, Input, Loss, SoftmaxCE
 from brainstorm.scorers import Accuracy as AccuracyScorer
 from brainstorm.structure.generators import get_generator_states
 from brainstorm.training import AdamStepper, GradientAccumulation, MomentumStepper, SgdStepper
@@ -201,18 +193,22 @@ def carry(file, stop_at=None):
 def accumulate(file):
     """Train with checkpoints between the batches of an update, or go on from one."""
     bs.global_rnd.set_seed(5)
-    net, data = make_net(), make_data()
+    net, data, options = make_net(), make_data(), {"synchronize_batch_norm": True}
     if os.path.exists(file):
-        trainer = bs.Trainer.resume(file)
-        mpi.distribute(trainer, synchronize_batch_norm=True)
-        net = trainer.net
-    else:
-        stepper = MomentumStepper(0.2, 0.9)
-        stepper.accumulation = GradientAccumulation(2)
-        saver = SaveCheckpoint(file, keep=9)
-        trainer, _ = make_trainer(4, saver, stepper=stepper, synchronize_batch_norm=True)
+        return go_on(file, data, **options)
+    stepper = MomentumStepper(0.2, 0.9)
+    stepper.accumulation = GradientAccumulation(2)
+    trainer, _ = make_trainer(4, SaveCheckpoint(file, keep=9), stepper=stepper, **options)
     trainer.train(net, data)
     return summary(trainer, net)
+
+
+def go_on(file, data=None, **options):
+    """Continue the training of a file."""
+    trainer = bs.Trainer.resume(file)
+    mpi.distribute(trainer, **options)
+    trainer.train(trainer.net, data or make_data())
+    return summary(trainer, trainer.net)
 
 
 def _resume(file, make, epochs, stop_at):
@@ -225,10 +221,7 @@ def _resume(file, make, epochs, stop_at):
     bs.global_rnd.set_seed(5)
     net, data = make()
     if os.path.exists(file):
-        trainer = bs.Trainer.resume(file)
-        mpi.distribute(trainer)
-        trainer.train(trainer.net, data)
-        return summary(trainer, trainer.net)
+        return go_on(file, data)
     saver = SaveCheckpoint(file, timescale="update", interval=1000)
     trainer, _ = make_trainer(epochs, saver, At(stop_at, stop, name="stop"))
     trainer.train(net, data)
@@ -260,14 +253,6 @@ def lose(file, how, rank, timeout):
     )
     trainer.train(net, make_data())
     return summary(trainer, net)
-
-
-def go_on(file):
-    """Continue what `lose` has begun."""
-    trainer = bs.Trainer.resume(file)
-    mpi.distribute(trainer)
-    trainer.train(trainer.net, make_data())
-    return summary(trainer, trainer.net)
 
 
 def other_networks():

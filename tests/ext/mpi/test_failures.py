@@ -111,9 +111,3 @@ def test_ranks_with_other_data_or_hooks_are_named_at_the_start():
     """All ranks say so, and may go on; files of other names are no difference."""
     values = run_job(3, "repeated", "differ", *DIFFERENCES, ("files", 1)).values
     assert values == 3 * [[*map(different, DIFFERENCES.values()), 3]]
-
-
-def test_ranks_with_other_data_end_the_job():
-    job = run_job(3, "differ", "data", 1)
-    assert job.status != 0
-    assert job.errors == 3 * [different(DIFFERENCES["data", 1])]
