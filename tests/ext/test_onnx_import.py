@@ -239,18 +239,6 @@ MODELS = {
         }""",
         numbers(2, 4, 6, 2), with_steps, without_steps, W=(3, 2, 3, 3),
     ),
-    "one dimension": row(
-        """one (float[N, 2, 9] x) => (float[N, 3, 4] y) {
-            y = Conv <strides = [2], group = 1> (x, W)
-        }""",
-        numbers(2, 2, 9), channels_last, channels_second, W=(3, 2, 3),
-    ),
-    "three dimensions": row(
-        """three (float[N, 2, 3, 4, 5] x) => (float[N, 4, 2, 3, 3] y) {
-            y = Conv <dilations = [1, 1, 1], strides = [1, 1, 1], group = 2> (x, W)
-        }""",
-        numbers(2, 2, 3, 4, 5), channels_last, channels_second, W=(4, 1, 2, 2, 3),
-    ),
     "a matrix for each pixel": row(
         """pixels (float[N, 4, 6, 2] x) => (float[N, 4, 6, 3] y) {
             a = MatMul(x, W)
@@ -466,6 +454,9 @@ CUBE = "(float[N, 2, 3, 4, 5] x) => (float[N, 2, D, H, W] y)"
         (ODD, "y = AveragePool <kernel_shape = [3, 3], pads = [1, 1, 0, 1], count_include_pad = 1>"
          " (x)", ["Padding", "Pooling2D"]),
         (ODD, "y = AveragePool <kernel_shape = [3, 3], count_include_pad = 1> (x)", ["Pooling2D"]),
+        (NINE, "y = Conv <strides = [2], group = 1> (x, K1)", [("Convolution1D", "linear")]),
+        (CUBE, "y = Conv <dilations = [1, 1, 1], strides = [1, 1, 1], group = 2> (x, K3)",
+         [("Convolution3D", "linear")]),
         (NINE, "y = MaxPool <kernel_shape = [3], strides = [2]> (x)", ["Pooling1D"]),
         (NINE, "y = AveragePool <kernel_shape = [3], pads = [1, 0]> (x)", ["Pooling1D"]),
         (NINE, "y = GlobalMaxPool(x)", ["Pooling1D"]),
@@ -516,7 +507,8 @@ def test_images_of_another_size(signature, nodes, layers):
     net = check(
         f"images {signature} {{ {nodes} }}", numbers(3, *shape),
         channels_last, channels_second,
-        K=(4, 4, 2, 3), half=np.float32(0.5), ends=[0, 0, 1, 0, 0, 2],
+        K=(4, 4, 2, 3), K1=(2, 2, 3), K3=(2, 1, 2, 2, 3), half=np.float32(0.5),
+        ends=[0, 0, 1, 0, 0, 2],
         around=[0, 0, 1, 2, 0, 0, 0, 3], rows=[2, 1], axis=[-2], nothing=[0] * 8,
         twice=np.float32([1, 1, 2, 3]), size=[7, 4], all=[0, 1, 1, 0, 2, 0], slopes=(4, 1, 1),
         infinite=np.float32(-np.inf), less=[0, 0, -1, 2, 0, 0, 1, -1], single=[1, 4],
