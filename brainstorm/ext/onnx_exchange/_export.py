@@ -157,14 +157,14 @@ class Exporter:
         """Return the tensor (T, B, features...) of an input."""
         return self.plain(self.source(port))
 
-    def flat(self, port: str = "default") -> str:
-        """Return the tensor (T, B, n) of an input."""
-        shape = self.layer.in_shapes[port].feature_shape
-        return self.x(port) if len(shape) == 1 else self.body.reshape(self.x(port), [0, 0, -1])
+    def flat(self) -> str:
+        """Return the tensor (T, B, n) of the input ``default``."""
+        shape = self.layer.in_shapes["default"].feature_shape
+        return self.x() if len(shape) == 1 else self.body.reshape(self.x(), [0, 0, -1])
 
-    def images(self, port: str = "default") -> str:
-        """Return the tensor (T * B, C, ...) of an input."""
-        return self.first(self.source(port))
+    def images(self) -> str:
+        """Return the tensor (T * B, C, ...) of the input ``default``."""
+        return self.first(self.source())
 
     def either(self, write: Callable[..., str]) -> None:
         """Add an element-wise operator, in the common layout of all inputs."""
@@ -183,9 +183,9 @@ class Exporter:
         """Set the tensor (T, B, features...) of an output."""
         self._plain[f"{self.layer.name}.{output}"] = tensor
 
-    def put_images(self, tensor: str, output: str = "default") -> None:
-        """Set the tensor (T * B, C, ...) of an output."""
-        self._first[f"{self.layer.name}.{output}"] = tensor
+    def put_images(self, tensor: str) -> None:
+        """Set the tensor (T * B, C, ...) of the output ``default``."""
+        self._first[f"{self.layer.name}.default"] = tensor
 
     def values(self, name: str) -> np.ndarray:
         """Return the values of a parameter, or of an internal such as ``'internals.x'``."""
