@@ -35,40 +35,36 @@ def file(tmp_path):
         yield file
 
 
-WHOLE = {"per_sequence": ("y",)}
+PAIRS = [(i, -i) for i in range(N)]
+SHORT = [{"default": NUMBERS}, {"default": NUMBERS[:2]}]
+WHOLE = {"y": CLASSES, "per_sequence": ("y",)}
 ITERATORS = {
     "Minibatches": lambda _: Minibatches(4, default=NUMBERS, mask=MASK),
     "Minibatches of a file": lambda file: Minibatches(4, default=file["x"]),
+    "Minibatches, per sequence": lambda _: Minibatches(4, default=NUMBERS, **WHOLE),
     "SequenceChunks": lambda _: SequenceChunks(2, 4, default=NUMBERS, mask=MASK),
+    "SequenceChunks, per sequence": lambda _: SequenceChunks(
+        2, 4, default=NUMBERS, mask=MASK, **WHOLE
+    ),
     "BucketedMinibatches": lambda _: BucketedMinibatches(4, default=SEQUENCES),
-    "DatasetMinibatches": lambda _: DatasetMinibatches([(i, -i) for i in range(N)], 4),
+    "BucketedMinibatches, per sequence": lambda _: BucketedMinibatches(
+        4, default=SEQUENCES, **WHOLE
+    ),
+    "DatasetMinibatches": lambda _: DatasetMinibatches(PAIRS, 4),
+    "DatasetMinibatches, per sequence": lambda _: DatasetMinibatches(
+        PAIRS, 4, names=("x", "y"), per_sequence=("y",)
+    ),
     "Hdf5Minibatches": lambda file: Hdf5Minibatches(
         file.filename, 4, window=2, default="x", mask="m"
     ),
+    "Hdf5Minibatches, per sequence": lambda file: Hdf5Minibatches(
+        file.filename, 4, window=2, default="x", y="y", per_sequence=("y",)
+    ),
     "Undivided": lambda _: Undivided(default=NUMBERS),
-    **{
-        f"{name}, per sequence": make
-        for name, make in {
-            "Minibatches": lambda _: Minibatches(4, default=NUMBERS, y=CLASSES, **WHOLE),
-            "SequenceChunks": lambda _: SequenceChunks(
-                2, 4, default=NUMBERS, mask=MASK, y=CLASSES, **WHOLE
-            ),
-            "BucketedMinibatches": lambda _: BucketedMinibatches(
-                4, default=SEQUENCES, y=CLASSES, **WHOLE
-            ),
-            "DatasetMinibatches": lambda _: DatasetMinibatches(
-                [(i, -i) for i in range(N)], 4, names=("x", "y"), **WHOLE
-            ),
-            "Hdf5Minibatches": lambda file: Hdf5Minibatches(
-                file.filename, 4, window=2, default="x", y="y", **WHOLE
-            ),
-            "IterableBatches": lambda _: IterableBatches(
-                [{"default": NUMBERS, "y": CLASSES}, {"default": NUMBERS[:2], "y": CLASSES}],
-                **WHOLE,
-            ),
-        }.items()
-    },
-    "IterableBatches": lambda _: IterableBatches([{"default": NUMBERS}, {"default": NUMBERS[:2]}]),
+    "IterableBatches": lambda _: IterableBatches(SHORT),
+    "IterableBatches, per sequence": lambda _: IterableBatches(
+        [{**batch, "y": CLASSES} for batch in SHORT], per_sequence=("y",)
+    ),
 }
 
 
