@@ -183,6 +183,10 @@ class Exporter:
         """Set the tensor (T, B, features...) of an output."""
         self._plain[f"{self.layer.name}.{output}"] = tensor
 
+    def put_slice(self, *ends: list[int]) -> None:
+        """Set the output to a part of the input, given starts, ends, axes and optional steps."""
+        self.put(self.body.op("Slice", self.x(), *map(self.body.constant, ends)))
+
     def put_images(self, tensor: str) -> None:
         """Set the tensor (T * B, C, ...) of the output ``default``."""
         self._first[f"{self.layer.name}.default"] = tensor

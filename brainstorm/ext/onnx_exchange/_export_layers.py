@@ -143,38 +143,27 @@ def _space_to_depth(e: Exporter, layer: Any) -> None:
 def _crop(e: Exporter, layer: Any) -> None:
     _, *image = layer.part
     starts, ends = [part.start for part in image], [part.stop for part in image]
-    e.put(_sliced(e, e.x(), starts, ends, [2, 3]))
+    e.put_slice(starts, ends, [2, 3])
 
 
 # -- normalizations -------------------------------------------------------------------------------
 
 
+def _normalized(e: Exporter, kind: str, *names: str, **options: Any) -> None:
+    e.put_images(e.body.op(kind, e.images(), *map(e.parameter, names), **options))
+
+
 @writes("BatchNorm")
 def _batch_norm(e: Exporter, layer: Any) -> None:
     names = ("gamma", "beta", "internals.running_mean", "internals.running_var")
-    e.put_images(
-        e.body.op(
-            "BatchNormalization",
-            e.images(),
-            *map(e.parameter, names),
-            epsilon=layer.epsilon,
-            momentum=layer.decay,
-        )
-    )
+    options = {"epsilon": layer.epsilon, "momentum": layer.decay}
+    _normalized(e, "BatchNormalization", *names, **options)
 
 
 @writes("GroupNorm")
 def _group_norm(e: Exporter, layer: Any) -> None:
-    e.put_images(
-        e.body.op(
-            "GroupNormalization",
-            e.images(),
-            e.parameter("gamma"),
-            e.parameter("beta"),
-            epsilon=layer.epsilon,
-            num_groups=layer.kwargs["num_groups"],
-        )
-    )
+    options = {"epsilon": layer.epsilon, "num_groups": layer.kwargs["num_groups"]}
+    _normalized(e, "GroupNormalization", "gamma", "beta", **options)
 
 
 @writes("LayerNorm")
@@ -302,7 +291,7 @@ def _split(e: Exporter, layer: Any) -> None:
 def _slice(e: Exporter, layer: Any) -> None:
     rank = len(layer.in_shapes["default"].feature_shape)
     axis = 2 + layer.kwargs.get("axis", -1) % rank
-    e.put(_sliced(e, e.x(), [layer.kwargs["start"]], [layer.kwargs["stop"]], [axis]))
+    e.put_slice([layer.kwargs["start"]], [layer.kwargs["stop"]], [axis])
 
 
 @writes("Reshape")
@@ -313,8 +302,3 @@ def _reshape(e: Exporter, layer: Any) -> None:
 @writes("Argmax")
 def _argmax(e: Exporter, layer: Any) -> None:
     e.put(e.body.op("Cast", e.body.op("ArgMax", e.x(), axis=-1), to=FLOAT))
-
-
-def _sliced(e: Exporter, x: str, *ends_and_axes: list[int]) -> str:
-    """Add a Slice, with starts, ends, axes and optional steps."""
-    return e.body.op("Slice", x, *map(e.body.constant, ends_and_axes))

@@ -43,8 +43,7 @@ def _reverse(e: Exporter, layer: Any) -> None:
     if "mask" in layer.in_shapes:
         e.function(_reversed_within)
     else:
-        ends = map(e.body.constant, ([-1], [np.iinfo(np.int64).min], [0], [-1]))
-        e.put(e.body.op("Slice", e.x(), *ends))
+        e.put_slice([-1], [np.iinfo(np.int64).min], [0], [-1])
 
 
 def _reversed_within(body: Body, given: Mapping[str, str]) -> list[str]:
@@ -65,8 +64,7 @@ def _time_pooling(e: Exporter, layer: Any) -> None:
     if layer.is_masked:
         e.function(lambda body, given: [_pooled(body, layer, given["default"], given["mask"])])
     elif layer.type == "last":
-        ends = ([-1], [np.iinfo(np.int64).max], [0])
-        e.put(e.body.op("Slice", e.x(), *map(e.body.constant, ends)))
+        e.put_slice([-1], [np.iinfo(np.int64).max], [0])
     else:
         e.put(e.body.op(POOLINGS[layer.type], e.x(), e.body.constant([0]), keepdims=1))
 
