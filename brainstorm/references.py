@@ -93,17 +93,16 @@ def resolve_initializers(
             them the most specific. In a dictionary for a pattern with ``*`` a key may match
             nothing, so that it can be used for networks with other parameters.
     """
-    references = _prepared(structure, references, convert, is_open=True)
-    scopes = _find_scopes(structure, references)
+    scopes, common = _prepared(structure, references, convert, is_open=True)
     resolved: dict[str, dict[str, tuple[Any, Any]]] = {}
     missing = []
     for layer, parameter in _sorted_paths(structure):
-        found = _values(scopes[layer], parameter, references)
+        found = _select(scopes[layer], parameter) or _select(common, parameter)
         if not found:
             missing.append(f"'{layer}.{parameter}'")
             continue
         initializer = _the_only(found, "initializer", layer, parameter)
-        fallback = _the_only(_fallbacks(scopes[layer], references), "fallback", layer, parameter)
+        fallback = _the_only(_fallbacks(scopes[layer], common), "fallback", layer, parameter)
         resolved.setdefault(layer, {})[parameter] = (initializer, fallback)
     if missing:
         raise NetworkValidationError(
@@ -153,16 +152,13 @@ def resolve_references(
     Raises:
         NetworkValidationError: A key matches nothing.
     """
-    references = _prepared(
+    scopes, common = _prepared(
         structure, references, lambda value: [check(item) for item in flatten([value])]
     )
-    scopes = _find_scopes(structure, references)
     resolved: dict[str, dict[str, list[Any]]] = {}
     for layer, parameter in _sorted_paths(structure):
-        values = [
-            item for _, items in _values(scopes[layer], parameter, references) for item in items
-        ]
-        if values:
+        found = _select(scopes[layer], parameter) or _select(common, parameter)
+        if values := [item for _, items in found for item in items]:
             resolved.setdefault(layer, {})[parameter] = values
     return resolved
 
@@ -211,33 +207,28 @@ def _prepared(
     references: References,
     convert: Callable[[Any], Any],
     is_open: bool = False,
-) -> dict[str, Any]:
-    """Return the references with converted values, after checking that every key matches.
+) -> tuple[dict[str, Found], Found]:
+    """Return the references to each layer, and those to all, after checking that every key matches.
 
-    Args:
-        structure: Layer names to parameter names.
-        references: The references.
-        convert: Converts a value.
-        is_open: Whether keys in dictionaries for patterns need not match.
+    With `is_open`, keys in dictionaries for patterns need not match.
     """
-    prepared: dict[str, Any] = {}
+    scopes: dict[str, Found] = {layer: [] for layer in structure}
+    common: Found = []
     for key, value in references.items():
-        if key in _RESERVED:
-            layers = list(structure)
-        else:
-            layers = _find_layers(_checked(key), structure)
-            if not layers:
-                raise NetworkValidationError(
-                    f"reference {key!r}: {unknown('layer', key, structure)}"
-                )
+        layers = list(structure) if key in _RESERVED else _find_layers(_checked(key), structure)
+        if not layers and key not in _RESERVED:
+            raise NetworkValidationError(f"reference {key!r}: {unknown('layer', key, structure)}")
+        given: dict[tuple[str, ...], Any] = {(key,): value}
         if isinstance(value, Mapping) and key != "fallback":
             _check_parameters(structure, layers, key, value, is_open and "*" in key)
-            prepared[key] = {
-                name: _converted(f"{key}.{name}", item, convert) for name, item in value.items()
-            }
-        else:
-            prepared[key] = _converted(key, value, convert)
-    return prepared
+            given = {(key, name): item for name, item in value.items()}
+        found = [
+            (keys, _converted(".".join(map(str, keys)), item, convert))
+            for keys, item in given.items()
+        ]
+        for scope in [common] if key in _RESERVED else map(scopes.__getitem__, layers):
+            scope.extend(found)
+    return scopes, common
 
 
 def _check_parameters(
@@ -282,50 +273,24 @@ def _find_layers(key: str, structure: Structure) -> list[str]:
     return [layer for layer in structure if matches(key, layer)]
 
 
-def _find_scopes(structure: Structure, references: References) -> dict[str, Found]:
-    """Return for each layer the keys that match it, with their values, in order."""
-    scopes: dict[str, Found] = {layer: [] for layer in structure}
-    for key, value in references.items():
-        for layer in _find_layers(key, structure) if key not in _RESERVED else ():
-            scopes[layer].append(((key,), value))
-    return scopes
+def _select(scope: Found, parameter: str) -> Found:
+    """Return the values that apply to a parameter; defaults only if nothing else does."""
+    found = [
+        (keys, value)
+        for keys, value in scope
+        if keys[-1] != "fallback"
+        and (len(keys) == 1 or (keys[1] != "default" and matches(keys[1], parameter)))
+    ]
+    return found or [(keys, value) for keys, value in scope if keys[1:] == ("default",)]
 
 
-def _values(scopes: Found, parameter: str, references: References) -> Found:
-    """Return all values that apply to a parameter; defaults only if nothing else does."""
-    outermost: Found = []
-    if "default" in references:
-        outermost = [(("default",), references["default"])]
-    return _select(scopes, parameter) or _select(outermost, parameter)
-
-
-def _select(scopes: Found, parameter: str) -> Found:
-    found: Found = []
-    defaults: Found = []
-    for keys, value in scopes:
-        if not isinstance(value, Mapping):
-            found.append((keys, value))
-            continue
-        for name, item in value.items():
-            if name == "default":
-                defaults.append(((*keys, name), item))
-            elif name != "fallback" and matches(name, parameter):
-                found.append(((*keys, name), item))
-    return found or defaults
-
-
-def _fallbacks(own: Found, references: References) -> Found:
+def _fallbacks(scope: Found, common: Found) -> Found:
     """Return the fallbacks of the innermost scope that has any."""
-    outer: Found = [(("default",), references.get("default"))]
-    for scopes in (own, outer, [((), references)]):
-        found: Found = [
-            ((*keys, "fallback"), value["fallback"])
-            for keys, value in scopes
-            if isinstance(value, Mapping) and "fallback" in value
-        ]
-        if found:
-            return found
-    return []
+    own, of_default, of_all = (
+        [(keys, value) for keys, value in found if keys[-1] == "fallback" and len(keys) == depth]
+        for found, depth in ((scope, 2), (common, 2), (common, 1))
+    )
+    return own or of_default or of_all
 
 
 def _is_within(keys: tuple[str, ...], others: tuple[str, ...]) -> bool:
