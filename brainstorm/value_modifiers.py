@@ -42,31 +42,22 @@ Handler = Any
 
 
 class _Scratch:
-    """Further arrays of a modifier, allocated once per handler and shape.
+    """The array that a modifier needs on the handler.
 
     Copies start empty: every copy of a modifier is for a parameter of its own.
     """
 
     def __init__(self) -> None:
         self._handler: Handler = None
-        self._arrays: dict[tuple[Any, ...], tuple[Array, np.ndarray]] = {}
+        self._content: np.ndarray | None = None
+        self._array: Array = None
 
-    def get(
-        self,
-        handler: Handler,
-        name: str,
-        shape: tuple[int, ...],
-        content: np.ndarray,
-    ) -> Array:
-        """Return the array called `name`, created again if `content` is another object."""
-        if handler is not self._handler:
-            self._handler, self._arrays = handler, {}
-        key = (name, *shape)
-        array, source = self._arrays.get(key, (None, None))
-        if array is None or source is not content:
-            array = handler.create_from_numpy(np.asarray(content, handler.dtype))
-            self._arrays[key] = (array, content)
-        return array
+    def get(self, handler: Handler, content: np.ndarray) -> Array:
+        """Return an array with the content; a new one if either argument is another object."""
+        if handler is not self._handler or content is not self._content:
+            self._array = handler.create_from_numpy(np.asarray(content, handler.dtype))
+            self._handler, self._content = handler, content
+        return self._array
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Scratch:
         return _Scratch()
@@ -246,7 +237,7 @@ class MaskValues(ValueModifier):
             self.mask.shape == tuple(view.shape),
             f"expected a mask of shape {tuple(view.shape)}, got {self.mask.shape}",
         )
-        mask = self._scratch.get(handler, "mask", self.mask.shape, self.mask)
+        mask = self._scratch.get(handler, self.mask)
         handler.mult_tt(view, mask, view)
 
 
@@ -289,7 +280,7 @@ class FreezeValues(ValueModifier):
             values.shape == tuple(view.shape),
             f"expected weights of shape {tuple(view.shape)}, got {values.shape}",
         )
-        handler.copy_to(self._scratch.get(handler, "weights", values.shape, values), view)
+        handler.copy_to(self._scratch.get(handler, values), view)
 
 
 def _numbers(what: str, values: Any) -> np.ndarray:

@@ -86,26 +86,21 @@ def evaluate_initializer(
     Raises:
         InitializationError: Neither supports the shape, or the result has another shape.
     """
+    initializer, shape = as_initializer(initializer), tuple(shape)
+    if seed is not None:
+        initializer.begin_at(seed)
     try:
-        return _evaluate(as_initializer(initializer), tuple(shape), seed)
+        values = np.asarray(initializer(shape))
+        if values.shape != shape or values.dtype.kind not in "biuf":
+            raise InitializationError(
+                f"{type(initializer).__name__}: expected an array of numbers of shape {shape} from "
+                f"it, got {values.dtype} of shape {values.shape}. Correct its __call__."
+            )
+        return values
     except InitializationError:
         if fallback is None:
             raise
-        return _evaluate(as_initializer(fallback), tuple(shape), seed)
-
-
-def _evaluate(
-    initializer: Initializer, shape: Shape, seed: int | Callable[[], int] | None
-) -> Array:
-    if seed is not None:
-        initializer.begin_at(seed)
-    values = np.asarray(initializer(shape))
-    if values.shape != shape or values.dtype.kind not in "biuf":
-        raise InitializationError(
-            f"{type(initializer).__name__}: expected an array of numbers of shape {shape} from it, "
-            f"got {values.dtype} of shape {values.shape}. Correct its __call__."
-        )
-    return values
+        return evaluate_initializer(fallback, shape, seed=seed)
 
 
 class ArrayInitializer(Initializer):

@@ -10,25 +10,18 @@ from brainstorm.errors import ValidationError, unknown
 from brainstorm.initializers.base_initializer import Initializer, Shape
 from brainstorm.utils import Array, product
 
-_FAN_IN_SCALES = {
-    "rel": math.sqrt(6),
-    "tanh": math.sqrt(3),
-    "sigmoid": 4 * math.sqrt(3),
-    "linear": 1.0,
-}
-_FAN_IN_OUT_SCALES = {
-    "rel": math.sqrt(12),
-    "tanh": math.sqrt(6),
-    "sigmoid": 4 * math.sqrt(6),
-    "linear": 1.0,
-}
 #: Similar to rectified linear units, and initialized like them.
 _LIKE_REL = (
     *("relu", "el", "elu", "leaky_rel", "leaky_relu"),
     *("gelu", "silu", "swish", "mish", "hard_swish"),
 )
-for _scales in (_FAN_IN_SCALES, _FAN_IN_OUT_SCALES):
-    _scales.update(dict.fromkeys(_LIKE_REL, _scales["rel"]), selu=_scales["tanh"])
+
+
+def _compute_scales(factor: int) -> dict[str, float]:
+    """Return the scale for each activation function, given a factor on all squares of scales."""
+    rel, tanh, sigmoid = (math.sqrt(factor * square) for square in (6, 3, 48))
+    scales = {"rel": rel, "tanh": tanh, "sigmoid": sigmoid, "linear": 1.0}
+    return {**scales, **dict.fromkeys(_LIKE_REL, rel), "selu": tanh}
 
 
 class _DenseSqrt(Initializer):
@@ -73,7 +66,7 @@ class DenseSqrtFanIn(_DenseSqrt):
             for ``sigmoid``, 1 for ``linear``.
     """
 
-    _scales = _FAN_IN_SCALES
+    _scales = _compute_scales(1)
 
     def _connections(self, shape: Shape) -> int:
         return product(shape[1:])
@@ -91,7 +84,7 @@ class DenseSqrtFanInOut(_DenseSqrt):
             for ``sigmoid``, 1 for ``linear``.
     """
 
-    _scales = _FAN_IN_OUT_SCALES
+    _scales = _compute_scales(2)
 
     def _connections(self, shape: Shape) -> int:
         return shape[0] + product(shape[1:])
