@@ -187,6 +187,11 @@ class Describable:
         return f"{type(self).__name__}({', '.join(given)})"
 
 
+def _is(*classes: type) -> Callable[[Any], bool]:
+    """Return a function that checks whether a value is an instance of one of the classes."""
+    return lambda v: isinstance(v, classes)
+
+
 def _are(kind: Callable[[Any], bool]) -> Callable[[Any], bool]:
     """Return a function that checks whether all elements of a list (or the like) are of a kind."""
     return lambda v: isinstance(v, Collection) and not isinstance(v, str) and all(map(kind, v))
@@ -196,29 +201,21 @@ def _is_number(value: Any) -> bool:
     return is_number(value) and value == value  # not NaN
 
 
-def _is_string(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_path(value: Any) -> bool:
-    return isinstance(value, (str, os.PathLike))
-
-
 #: Annotation, as text, to the expected values and a check of a value.
 _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "None": ("None", lambda v: v is None),
     "bool": ("True or False", lambda v: isinstance(v, np.bool_) or v in (True, False)),
     "int": ("a number", _is_number),
     "float": ("a number", _is_number),
-    "str": ("a string", _is_string),
-    "os.PathLike[str]": ("a path", _is_path),
-    "PathLike": ("a path", _is_path),
-    "Sequence[str]": ("a list of strings", _are(_is_string)),
-    "Collection[str]": ("names", lambda v: _is_string(v) or _are(_is_string)(v)),
+    "str": ("a string", _is(str)),
+    "os.PathLike[str]": ("a path", _is(str, os.PathLike)),
+    "PathLike": ("a path", _is(str, os.PathLike)),
+    "Sequence[str]": ("a list of strings", _are(_is(str))),
+    "Collection[str]": ("names", lambda v: isinstance(v, str) or _are(_is(str))(v)),
     "Sequence[int]": ("a list of numbers", _are(_is_number)),
     "Sequence[float]": ("a list of numbers", _are(_is_number)),
     **{
-        f"Mapping[str, {kind}]": ("a dictionary", lambda v: isinstance(v, Mapping))
+        f"Mapping[str, {kind}]": ("a dictionary", _is(Mapping))
         for kind in ("Any", "float", "int", "tuple[int, ...]", "tuple[int, int]")
     },
 }

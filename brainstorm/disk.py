@@ -42,15 +42,7 @@ LONG = 200
 
 
 def check_regular(filename: str | os.PathLike[str], found: os.stat_result) -> None:
-    """Raise an error for anything but a regular file.
-
-    Args:
-        filename: Its name.
-        found: Its status.
-
-    Raises:
-        UnsupportedFileError: A folder, FIFO, device or socket.
-    """
+    """Raise an `UnsupportedFileError` for the status of a folder, FIFO, device or socket."""
     kind = stat.S_IFMT(found.st_mode)
     if kind in SPECIAL:
         raise UnsupportedFileError(
@@ -196,9 +188,8 @@ def _flock(handle: int, exclusive: bool) -> None:
 
 # -- one writer -----------------------------------------------------------------------------------
 
-#: What this process holds by locks: a forked child must not, it may outlive its parent.
-_held: set[int] = set()
 #: Handles of locks in this process; a forked child closes them, as it may outlive its parent.
+_held: set[int] = set()
 
 
 def _let_go_in_child() -> None:

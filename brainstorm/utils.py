@@ -105,14 +105,8 @@ def is_valid_layer_name(name: str) -> bool:
 
 def get_inheritors(cls: type[T]) -> set[type[T]]:
     """Return all direct and indirect subclasses of `cls`."""
-    found: set[type[T]] = set()
-    todo = [cls]
-    while todo:
-        for subclass in todo.pop().__subclasses__():
-            if subclass not in found:
-                found.add(subclass)
-                todo.append(subclass)
-    return found
+    found = set(cls.__subclasses__())
+    return found.union(*(get_inheritors(subclass) for subclass in found))
 
 
 # -- nested containers and paths ----------------------------------------------------------------

@@ -24,11 +24,8 @@ PROBE = (2, 3)
 class Shapeless:
     """An object that becomes a tree when a shape is known; operators work element by element.
 
-    For one shape it is one tree: random numbers that occur twice are the same numbers.
-
-    Args:
-        make: A function from the shape to the tree.
-        what: Its name in messages.
+    For one shape it is one tree, the result of `make`: random numbers that occur twice are the same
+    numbers.
     """
 
     __array_ufunc__ = None
@@ -55,13 +52,9 @@ class Shapeless:
 
 
 def combined(function: Callable[..., Any], *operands: Any, **options: Any) -> Any:
-    """Apply a function to operands of which some have no shape.
+    """Apply an element-wise function to operands of which some have no shape.
 
-    Returns:
-        A tree if another operand has a shape; otherwise again an object without shape.
-
-    Raises:
-        ValidationError: The function does not work element by element.
+    The result has none either unless another operand has one; then it is a tree.
     """
     first = next(x for x in operands if isinstance(x, Shapeless))
     _require_elementwise(function, first, operands, options)

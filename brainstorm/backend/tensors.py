@@ -232,13 +232,8 @@ class RandomTensor(Tensor):
     """Random numbers: new ones whenever a tree with this leaf is assigned.
 
     All occurrences in a tree are the same numbers. `Autodiff` does not draw: its gradients are
-    those at the numbers of the last assignment, and none flows through this leaf.
-
-    Args:
-        backend: The backend that computes and has the generator.
-        array: Array of the backend's handler.
-        name: Used in text.
-        draw: A function from the shape to random numbers.
+    those at the numbers of the last assignment, and none flows through this leaf. The function
+    `draw` returns numbers of a shape.
     """
 
     def __init__(

@@ -33,12 +33,9 @@ class AddGaussianNoise(Wrapper):
     ) -> None:
         super().__init__(iter, std_dict)
         self.std_dict = self.settings
-        self.mean_dict = dict(mean_dict or {})
-        self._check_names(self.mean_dict, std_dict)
-        for name, std in std_dict.items():
-            self._check_number(name, "standard deviation", std, low=0)
-        for name, mean in self.mean_dict.items():
-            self._check_number(name, "mean", mean)
+        self.mean_dict = self._optional(mean_dict)
+        self._check_numbers("standard deviation", std_dict, low=0)
+        self._check_numbers("mean", self.mean_dict)
 
     def transform(self, name: str, array: Array) -> Array:
         noise = self.rnd.normal(self.mean_dict.get(name, 0.0), self.std_dict[name], array.shape)
@@ -63,12 +60,9 @@ class AddSaltNPepper(Wrapper):
     ) -> None:
         super().__init__(iter, prob_dict)
         self.prob_dict = self.settings
-        self.ratio_dict = dict(ratio_dict or {})
-        self._check_names(self.ratio_dict, prob_dict)
-        for name, prob in self.prob_dict.items():
-            self._check_number(name, "probability", prob, 0, 1)
-        for name, ratio in self.ratio_dict.items():
-            self._check_number(name, "ratio", ratio, 0, 1)
+        self.ratio_dict = self._optional(ratio_dict)
+        self._check_numbers("probability", prob_dict, 0, 1)
+        self._check_numbers("ratio", self.ratio_dict, 0, 1)
 
     def transform(self, name: str, array: Array) -> Array:
         draws = self.rnd.random_sample(array.shape)
@@ -80,7 +74,55 @@ class AddSaltNPepper(Wrapper):
         return changed
 
 
-class Flip(Wrapper):
+class _OfImages(Wrapper):
+    """Base class of wrappers of images: (T, B, rows, columns, channels)."""
+
+    def __init__(self, iter: DataIterator, settings: Mapping[str, Any]) -> None:
+        super().__init__(iter, settings)
+        for name in settings:
+            if len(self.data_shapes[name]) != 3:
+                given = ", ".join(map(str, ("T", "B", *self.data_shapes[name])))
+                raise self._fail(
+                    f"expected images of shape (T, B, rows, columns, channels), got ({given})",
+                    name,
+                )
+
+
+class _WithValues(_OfImages):
+    """Base class of wrappers that set a part of each image to a value."""
+
+    _least_size: int
+
+    def __init__(
+        self,
+        iter: DataIterator,
+        size_dict: Mapping[str, int],
+        value_dict: Mapping[str, float] | None = None,
+    ) -> None:
+        super().__init__(iter, size_dict)
+        self.size_dict = self.settings
+        self.value_dict = self._optional(value_dict)
+        for name, size in self.size_dict.items():
+            self._check_int("size", size, self._least_size, name)
+        is_bool = (bool, np.bool_)  # as in masks
+        numbers = {k: v for k, v in self.value_dict.items() if not isinstance(v, is_bool)}
+        self._check_numbers("value", numbers)
+
+    def _get_value(self, name: str, dtype: np.dtype[Any]) -> np.ndarray:
+        """Return the value as an element of a dtype; raise an error if it would change."""
+        value = self.value_dict.get(name, 0)
+        with np.errstate(invalid="ignore"):
+            cast = np.asarray(value).astype(dtype)
+        if dtype.kind != "f" and cast != value:
+            raise self._fail(
+                f"expected a value that data of {dtype} can have, got {value!r}. Make them "
+                f"float32.",
+                name,
+            )
+        return cast
+
+
+class Flip(_OfImages):
     """Mirror images left to right; all time steps of a sequence together.
 
     Args:
@@ -92,9 +134,7 @@ class Flip(Wrapper):
     def __init__(self, iter: DataIterator, prob_dict: Mapping[str, float] | None = None) -> None:
         super().__init__(iter, {"default": 0.5} if prob_dict is None else prob_dict)
         self.prob_dict = self.settings
-        self._check_images()
-        for name, prob in self.prob_dict.items():
-            self._check_number(name, "probability", prob, 0, 1)
+        self._check_numbers("probability", self.prob_dict, 0, 1)
 
     def transform(self, name: str, array: Array) -> Array:
         chosen = self.rnd.random_sample(array.shape[1]) < self.prob_dict[name]
@@ -103,7 +143,7 @@ class Flip(Wrapper):
         return flipped
 
 
-class Pad(Wrapper):
+class Pad(_WithValues):
     """Add a border around images.
 
     Args:
@@ -117,16 +157,15 @@ class Pad(Wrapper):
             cannot hold the value.
     """
 
+    _least_size = 0
+
     def __init__(
         self,
         iter: DataIterator,
         size_dict: Mapping[str, int],
         value_dict: Mapping[str, float] | None = None,
     ) -> None:
-        super().__init__(iter, size_dict)
-        self.size_dict = self.settings
-        self.value_dict = dict(value_dict or {})
-        _check_sizes(self, 0)
+        super().__init__(iter, size_dict, value_dict)
         for name, size in self.size_dict.items():
             rows, columns, channels = self.data_shapes[name]
             self.data_shapes[name] = (rows + 2 * size, columns + 2 * size, channels)
@@ -134,10 +173,10 @@ class Pad(Wrapper):
     def transform(self, name: str, array: Array) -> Array:
         border = (self.size_dict[name],) * 2
         sides = ((0, 0), (0, 0), border, border, (0, 0))
-        return np.pad(array, sides, constant_values=_cast_value(self, name, array.dtype))
+        return np.pad(array, sides, constant_values=self._get_value(name, array.dtype))
 
 
-class RandomCrop(Wrapper):
+class RandomCrop(_OfImages):
     """Cut a random part out of each image, the same for all time steps of a sequence.
 
     Args:
@@ -149,7 +188,6 @@ class RandomCrop(Wrapper):
     def __init__(self, iter: DataIterator, shape_dict: Mapping[str, tuple[int, int]]) -> None:
         super().__init__(iter, shape_dict)
         self.shape_dict = self.settings
-        self._check_images()
         for name, shape in self.shape_dict.items():
             *image, channels = self.data_shapes[name]
             if not _fits_into(shape, image):
@@ -170,7 +208,7 @@ class RandomCrop(Wrapper):
         return np.stack(parts, axis=1)
 
 
-class Rotate90(Wrapper):
+class Rotate90(_OfImages):
     """Turn square images by 90, 180 or 270 degrees; all time steps of a sequence together.
 
     Args:
@@ -183,9 +221,8 @@ class Rotate90(Wrapper):
     def __init__(self, iter: DataIterator, prob_dict: Mapping[str, float]) -> None:
         super().__init__(iter, prob_dict)
         self.prob_dict = self.settings
-        self._check_images()
-        for name, prob in self.prob_dict.items():
-            self._check_number(name, "probability", prob, 0, 1)
+        self._check_numbers("probability", prob_dict, 0, 1)
+        for name in prob_dict:
             rows, columns, _ = self.data_shapes[name]
             if rows != columns:
                 raise self._fail(
@@ -203,7 +240,7 @@ class Rotate90(Wrapper):
         return turned
 
 
-class Cutout(Wrapper):
+class Cutout(_WithValues):
     """Cover a random square in each image, the same for all time steps of a sequence.
 
     The centre of the square is any pixel, so that a part of it may lie outside of the image
@@ -220,19 +257,10 @@ class Cutout(Wrapper):
         IteratorValidationError: As in `Pad`.
     """
 
-    def __init__(
-        self,
-        iter: DataIterator,
-        size_dict: Mapping[str, int],
-        value_dict: Mapping[str, float] | None = None,
-    ) -> None:
-        super().__init__(iter, size_dict)
-        self.size_dict = self.settings
-        self.value_dict = dict(value_dict or {})
-        _check_sizes(self, 1)
+    _least_size = 1
 
     def transform(self, name: str, array: Array) -> Array:
-        size, value = self.size_dict[name], _cast_value(self, name, array.dtype)
+        size, value = self.size_dict[name], self._get_value(name, array.dtype)
         _, batch_size, rows, columns, _ = array.shape
         covered = array.copy()
         tops = self.rnd.randint(0, rows, batch_size) - size // 2
@@ -272,7 +300,7 @@ class MixUp(Wrapper):
         if isinstance(names, str) or not isinstance(names, Iterable):
             raise self._fail(f"expected a list of data names, got {names!r}")
         super().__init__(iter, dict.fromkeys(names))
-        self._check_number(None, "alpha", alpha, 0.001, 1000)
+        self._check_number("alpha", alpha, 0.001, 1000)
         self.alpha = alpha
 
     def transform_batch(self, batch: Batch) -> Batch:
@@ -298,30 +326,6 @@ class MixUp(Wrapper):
 def float_dtype(array: Array) -> np.dtype[Any]:
     """Return the dtype of data as floats: their own if it is a float type, else float32."""
     return array.dtype if array.dtype.kind == "f" else np.dtype(np.float32)
-
-
-def _check_sizes(wrapper: Pad | Cutout, smallest: int) -> None:
-    """Check that all data are images, that sizes are large enough, and that values have a size."""
-    wrapper._check_names(wrapper.value_dict, wrapper.size_dict)
-    wrapper._check_images()
-    for name, size in wrapper.size_dict.items():
-        wrapper._check_int("size", size, smallest, name)
-    for name, value in wrapper.value_dict.items():
-        if not isinstance(value, (bool, np.bool_)):  # as in masks
-            wrapper._check_number(name, "value", value)
-
-
-def _cast_value(wrapper: Pad | Cutout, name: str, dtype: np.dtype[Any]) -> np.ndarray:
-    """Return the value as an element of a dtype; raise an error if it would change."""
-    value = wrapper.value_dict.get(name, 0)
-    with np.errstate(invalid="ignore"):
-        cast = np.asarray(value).astype(dtype)
-    if dtype.kind != "f" and cast != value:
-        raise wrapper._fail(
-            f"expected a value that data of {dtype} can have, got {value!r}. Make them float32.",
-            name,
-        )
-    return cast
 
 
 def _fits_into(shape: Any, image: list[int]) -> bool:

@@ -18,8 +18,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from brainstorm.data_iterators.data_tree import data_tree
-from brainstorm.display import ShownAsTree, Tree, safe_repr
+from brainstorm.display import Node, ShownAsTree, Statistics, Tree, safe_repr
 from brainstorm.errors import DescriptionError, IteratorValidationError, unknown
 from brainstorm.randomness import Seedable
 from brainstorm.utils import Array
@@ -72,7 +71,19 @@ class DataIterator(ShownAsTree, Seedable):
         Args:
             values: Whether to look at the values of arrays in memory, too.
         """
-        return data_tree(self, values)
+        held = vars(self).get("data")
+        arrays = held if isinstance(held, Mapping) else {}
+        nodes = []
+        for name, shape in self.data_shapes.items():
+            axes = ("T", "B")[1 - self.batch_axis(name) :]
+            cells = {"template": f"({', '.join(map(str, (*axes, *shape)))})"}
+            array = arrays.get(name)
+            if isinstance(array, np.ndarray):
+                cells["array"] = f"{array.dtype}{list(array.shape)}"
+                if values and not _is_mapped(array):
+                    cells.update(Statistics.of(array).as_cells())
+            nodes.append(Node(name, name, cells))
+        return Tree(nodes, repr(self).partition(" of ")[0])
 
     def __describe__(self) -> dict[str, Any]:
         raise DescriptionError(
@@ -201,6 +212,11 @@ class Wrapper(DataIterator):
         self.gives_sequences = iter.gives_sequences
         self.settings = dict(settings)
 
+    def tree(self, values: bool = False) -> Tree:
+        own, below = super().tree(values), self.iter.tree(values)
+        wrapped = Node("iter", "iter", note=below.title, children=below.nodes)
+        return Tree([*own.nodes, wrapped], own.title)
+
     def __call__(self, handler: Any = None) -> Iterator[Batch]:
         return Wrapper.resume_epoch(self, 0, handler)  # even if a subclass overrides it
 
@@ -248,30 +264,30 @@ class Wrapper(DataIterator):
             if name not in choices:
                 raise self._fail(unknown("data name", name, choices))
 
-    def _check_number(
-        self,
-        name: str | None,
-        what: str,
-        value: Any,
-        low: float = -math.inf,
-        high: float = math.inf,
+    def _optional(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return further arguments, for some of the names in `settings`."""
+        found = dict(given or {})
+        self._check_names(found, self.settings)
+        return found
+
+    def _check_numbers(
+        self, what: str, values: Mapping[str, Any], low: float = -math.inf, high: float = math.inf
     ) -> None:
-        if (
-            not isinstance(value, (int, float, np.number))
-            or isinstance(value, bool)
-            or not low <= value <= high
-            or math.isinf(value)
-        ):
+        for name, value in values.items():
+            self._check_number(what, value, low, high, name)
+
+    def _check_number(
+        self, what: str, value: Any, low: float, high: float, name: str | None = None
+    ) -> None:
+        is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+        if not is_number or not low <= value <= high or math.isinf(value):
             limits = f" from {low} to {high}" if high < math.inf else f" >= {low}"
             limits = "" if low == -math.inf else limits
             raise self._fail(f"expected a number{limits} as {what}, got {value!r}", name)
 
-    def _check_images(self) -> None:
-        for name in self.settings:
-            shape = self.data_shapes[name]
-            if len(shape) != 3:
-                given = ", ".join(map(str, ("T", "B", *shape)))
-                raise self._fail(
-                    f"expected images of shape (T, B, rows, columns, channels), got ({given})",
-                    name,
-                )
+
+def _is_mapped(array: Any) -> bool:
+    """Return whether an array, or what it is a view of, lies in a file."""
+    return isinstance(array, np.memmap) or (
+        isinstance(array, np.ndarray) and _is_mapped(array.base)
+    )

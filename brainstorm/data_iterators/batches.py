@@ -35,8 +35,8 @@ class Undivided(DataIterator):
 
     def __init__(self, *, per_sequence: Collection[str] = (), **named_data: Array) -> None:
         self._set_per_sequence(per_sequence, named_data)
-        check_data(self, named_data)
-        super().__init__({name: self.feature_shape(name, a) for name, a in named_data.items()}, 1)
+        shapes, _, _ = check_data(self, named_data)
+        super().__init__(shapes, 1)
         self.data = {name: _read_only(array) for name, array in named_data.items()}
         for name, array in self.data.items():
             if not is_in_memory(named_data[name]):
@@ -53,14 +53,8 @@ class Undivided(DataIterator):
 class PlannedBatches(DataIterator):
     """Base class of iterators over numbered sequences that draw an epoch before its first batch.
 
-    A subclass creates the batches in `_get_batch`, and may order them in `_draw_epoch`.
-
-    Args:
-        data_shapes: Data name to feature shape.
-        sample_size: Number of sequences.
-        batch_size: Number of sequences in a batch; the last one has the remaining ones.
-        shuffle: True, False, ``'batches'``, or weights; see `Minibatches`.
-        drop_last: Whether an incomplete last batch is left out.
+    A subclass creates the batches in `_get_batch`, and may order them in `_draw_epoch`. For the
+    arguments see `Minibatches`.
 
     Attributes:
         weights: The probability of each sequence in a draw, if weights were given.
@@ -199,8 +193,7 @@ class Minibatches(PlannedBatches):
         **named_data: Array,
     ) -> None:
         self._set_per_sequence(per_sequence, named_data)
-        self.time_size, sample_size = check_data(self, named_data)
-        shapes = {name: self.feature_shape(name, array) for name, array in named_data.items()}
+        shapes, self.time_size, sample_size = check_data(self, named_data)
         super().__init__(shapes, sample_size, batch_size, shuffle, drop_last)
         self._on_disk = [name for name, array in named_data.items() if not is_in_memory(array)]
         mapped = [a for a in named_data.values() if isinstance(a, np.memmap) and a.mode == "r"]
@@ -228,7 +221,7 @@ class Minibatches(PlannedBatches):
         for file in self._files:
             file.check()
         batch = {
-            name: _take(array, (steps,)[: self.batch_axis(name)], indices)
+            name: take(array, (steps,)[: self.batch_axis(name)], indices)
             for name, array in self.data.items()
         }
         for name in self._on_disk:  # the others were checked before
@@ -282,7 +275,7 @@ def _read_only(array: Any) -> np.ndarray:
     return view
 
 
-def _take(array: Any, steps: tuple[slice, ...], indices: np.ndarray) -> np.ndarray:
+def take(array: Any, steps: tuple[slice, ...], indices: np.ndarray) -> np.ndarray:
     """Return a copy of ``array[*steps, indices]``, also for other arrays than NumPy's."""
     if isinstance(array, np.ndarray):
         return np.take(array[steps], indices, axis=len(steps))

@@ -16,8 +16,10 @@ NUMBERS = "biuf"
 LARGEST = np.float64(np.finfo(np.float32).max)
 
 
-def check_data(owner: DataIterator, named_data: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the (T, B) of all arrays; T is 1 if none has a time axis.
+def check_data(
+    owner: DataIterator, named_data: Mapping[str, Any]
+) -> tuple[dict[str, tuple[int, ...]], int, int]:
+    """Return the feature shapes by name, and T and B; T is 1 if no array has a time axis.
 
     Raises:
         IteratorValidationError: There are no arrays, or one is not a numeric array
@@ -42,7 +44,8 @@ def check_data(owner: DataIterator, named_data: Mapping[str, Any]) -> tuple[int,
             )
         if is_in_memory(array):
             check_finite(owner, name, array)
-    return sizes[0] if axis else 1, sizes[-1]
+    shapes = {name: owner.feature_shape(name, array) for name, array in named_data.items()}
+    return shapes, sizes[0] if axis else 1, sizes[-1]
 
 
 def is_in_memory(array: Any) -> bool:
@@ -59,17 +62,8 @@ def check_finite(
 ) -> None:
     """Raise an error for NaN, infinity, and numbers that become infinite in float32.
 
-    One of them spreads to all parameters in a single update.
-
-    Args:
-        owner: The iterator.
-        name: Name of the data.
-        array: Numbers (T, B, features...), or (B, features...) if in ``per_sequence``.
-        numbers: The numbers (B,) of the sequences; `None`: 0, 1, ...
-        start: The number of the first time step.
-
-    Raises:
-        IteratorValidationError: There is such a number.
+    One of them spreads to all parameters in a single update. The text counts sequences by
+    `numbers` (B,), if given, and time steps from `start`.
     """
     is_alone = name in owner.per_sequence
     if found := find_non_finite(array[None] if is_alone else array):

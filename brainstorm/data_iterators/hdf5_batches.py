@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 
 from brainstorm.data_iterators.base_iterator import Batch
-from brainstorm.data_iterators.batches import PlannedBatches, find_mask, lengths_from_mask
+from brainstorm.data_iterators.batches import PlannedBatches, find_mask, lengths_from_mask, take
 from brainstorm.data_iterators.data_checks import check_data, find_non_finite
 from brainstorm.data_iterators.watched_files import WatchedFile
 from brainstorm.disk import open_regular
@@ -85,8 +85,7 @@ class Hdf5Minibatches(PlannedBatches):
             self._file = WatchedFile(self.filename)
         with self._open() as file:
             data = {name: self._find(file, name, path) for name, path in named_paths.items()}
-            self.time_size, sample_size = check_data(self, data)
-            shapes = {name: self.feature_shape(name, array) for name, array in data.items()}
+            shapes, self.time_size, sample_size = check_data(self, data)
             self._dtypes = {name: array.dtype.newbyteorder("=") for name, array in data.items()}
             self.chunk_size = max(
                 array.chunks[self.batch_axis(name)] if array.chunks else 0
@@ -137,13 +136,11 @@ class Hdf5Minibatches(PlannedBatches):
     def _allocate(self) -> Batch:
         size = min(self.window * self.batch_size, self.sample_size)
         return {
-            name: np.empty((*self._steps(name), size, *shape), self._dtypes[name])
+            name: np.empty(
+                (*(self.time_size,)[: self.batch_axis(name)], size, *shape), self._dtypes[name]
+            )
             for name, shape in self.data_shapes.items()
         }
-
-    def _steps(self, name: str) -> tuple[int, ...]:
-        """Return the shape before the axis of sequences."""
-        return (self.time_size,)[: self.batch_axis(name)]
 
     def _read(self, data: Mapping[str, Any], task: tuple[list[np.ndarray], Batch]) -> Window:
         """Read the sequences of a window into a buffer; runs in the thread."""
@@ -178,9 +175,7 @@ class Hdf5Minibatches(PlannedBatches):
     def _take(self, window: Window, indices: np.ndarray, steps: int) -> Batch:
         places = np.searchsorted(window.indices, indices)
         return {
-            name: np.take(array[:steps], places, axis=1)
-            if self.batch_axis(name)
-            else np.take(array, places, axis=0)
+            name: take(array, (slice(steps),)[: self.batch_axis(name)], places)
             for name, array in window.buffer.items()
         }
 

@@ -54,8 +54,7 @@ class IterableBatches(DataIterator):
                 )
             arrays = {name: as_array(a, f"data {name!r}") for name, a in batch.items()}
             self._set_per_sequence(self._given_per_sequence, arrays)
-            check_data(self, arrays)
-            shapes = {name: self.feature_shape(name, array) for name, array in arrays.items()}
+            shapes, _, _ = check_data(self, arrays)
             if shapes != (self.data_shapes or shapes):
                 raise self._fail(
                     f"expected batches with the features {self.data_shapes} as in the first one, "
@@ -127,11 +126,6 @@ class DatasetMinibatches(PlannedBatches):
 
     def _get_batch(self, indices: np.ndarray) -> Batch:
         indices = self.own(indices)
-        if len(indices) == 0:
-            return {
-                name: np.empty((1, 0, *shape)[-len(shape) - 1 - self.batch_axis(name) :])
-                for name, shape in self.data_shapes.items()
-            }
         items = [self._get_item(int(index)) for index in indices]
         for index, item in zip(indices, items, strict=True):
             shapes = {name: part.shape for name, part in item.items()}
@@ -143,10 +137,10 @@ class DatasetMinibatches(PlannedBatches):
             for name, part in item.items():
                 if part.dtype.kind not in NUMBERS:
                     raise self._fail(f"item {index}: expected numbers, got {part.dtype}", name)
-        batch = {
-            name: np.stack([item[name] for item in items])[(None,) * self.batch_axis(name)]
-            for name in self.data_shapes
-        }
-        for name, array in batch.items():
-            check_finite(self, name, array, indices)
+        batch = {}
+        for name, shape in self.data_shapes.items():
+            rows = [item[name] for item in items]
+            array = np.stack(rows) if rows else np.empty((0, *shape))
+            batch[name] = array[(None,) * self.batch_axis(name)]
+            check_finite(self, name, batch[name], indices)
         return batch

@@ -10,14 +10,9 @@ from brainstorm.files import PathLike
 
 
 class WatchedFile:
-    """A file that must not change.
+    """A file that must not change."""
 
-    Args:
-        filename: The file.
-
-    Attributes:
-        filename: Its absolute path.
-    """
+    _refused: tuple[str, ...] = ("changed", "replaced", "removed")
 
     def __init__(self, filename: PathLike) -> None:
         self.filename = os.path.abspath(filename)
@@ -35,30 +30,23 @@ class WatchedFile:
         Raises:
             FileFormatError: It was changed, replaced or removed.
         """
-        if change := self._find_change():
+        try:
+            version = self._get_version()
+            change = "changed" if version[0] == self._version[0] else "replaced"
+        except FileNotFoundError:
+            version, change = (), "removed"
+        if version != self._version and change in self._refused:
             raise FileFormatError(
                 f"{self.filename!r} was {change} while an iterator was reading it. Create the "
                 f"iterator again, and do not change the file while it is in use."
             )
 
-    def _find_change(self) -> str:
-        """Return the change of the file, or '' if there is none."""
-        try:
-            version = self._get_version()
-        except FileNotFoundError:
-            return "removed"
-        if version == self._version:
-            return ""
-        return "changed" if version[0] == self._version[0] else "replaced"
-
 
 class MappedFile(WatchedFile):
     """A memory-mapped file; by now another one may have its name.
 
-    Reading beyond the end of a file that was shortened would crash the interpreter.
+    Reading beyond the end of a file that was shortened would crash the interpreter. A removed or
+    replaced file stays as long as it is mapped.
     """
 
-    def _find_change(self) -> str:
-        """Return ``'changed'`` or ''; a removed or replaced file stays as long as it is mapped."""
-        change = super()._find_change()
-        return change if change == "changed" else ""
+    _refused = ("changed",)

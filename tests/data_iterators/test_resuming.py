@@ -55,10 +55,9 @@ def test_every_iterator_is_in_the_table():
         iterator = made.pop()
         classes.add(type(iterator))
         made += [iterator.iter] if hasattr(iterator, "iter") else []
-    own = {
-        c for c in get_inheritors(DataIterator) if c.__module__.startswith("brainstorm.data_iter")
-    }
-    assert {c.__name__ for c in own - classes} == {"Wrapper", "PlannedBatches"}
+    own = {c for c in get_inheritors(DataIterator) if c.__module__.startswith("brainstorm.data_i")}
+    missing = {c.__name__ for c in own - classes if not c.__name__.startswith("_")}
+    assert missing == {"Wrapper", "PlannedBatches"}
 
 
 class Counted:
