@@ -44,9 +44,8 @@ def test_what_is_not_there(path):
 
 def test_a_damaged_file(path):
     path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(
-        FileFormatError, match="data.hdf5' cannot be read as a data file: it is trun"
-    ):
+    text = "data.hdf5' cannot be read as a data file: it is trun"
+    with pytest.raises(FileFormatError, match=text):
         load_data(path)
 
 
@@ -78,8 +77,7 @@ def test_a_file_that_cannot_be_saved_is_as_it_was(tmp_path):
 
 
 def test_an_array_without_a_name_is_refused(tmp_path):
-    with pytest.raises(
-        ValidationError, match="save_data: expected a dict from names to arrays, got n"
-    ):
+    text = "save_data: expected a dict from names to arrays, got n"
+    with pytest.raises(ValidationError, match=text):
         save_data(tmp_path / "x.hdf5", np.zeros(3))
     assert not list(tmp_path.iterdir())

@@ -18,7 +18,7 @@ from brainstorm.data_iterators import (
     load_data,
     save_data,
 )
-from brainstorm.errors import IteratorValidationError
+from tests.data_iterators import iterating
 
 PLACE = "in time step 5 of sequence 7. Fill in what is missing, or leave the sequence out."
 
@@ -30,7 +30,7 @@ def data_with(bad, steps=9):
 
 
 def refused(text):
-    return pytest.raises(IteratorValidationError, match=re.escape(text))
+    return iterating.refused(re.escape(text))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
