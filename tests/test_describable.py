@@ -197,17 +197,14 @@ def test_one_name_for_two_classes_is_refused():
     registry = Registry("thing", "Import it.")
     for module in ("b", "a"):
         registry.add("Thing", type("Thing", (), {"__module__": module}))
-    with pytest.raises(
-        UnknownTypeError,
-        match=r"^several classes stand for thing 'Thing': a\.Thing, b\.Thing\. Rename all but one",
-    ):
+    text = r"^several classes stand for thing 'Thing': a\.Thing, b\.Thing\. Rename all but one"
+    with pytest.raises(UnknownTypeError, match=text):
         registry.get("Thing")
 
 
 def test_an_empty_registry_says_so():
-    with pytest.raises(
-        UnknownTypeError, match=r"^unknown thing 'x'\. There are none\. Import it\.$"
-    ):
+    text = r"^unknown thing 'x'\. There are none\. Import it\.$"
+    with pytest.raises(UnknownTypeError, match=text):
         Registry("thing", "Import it.").get("x")
 
 
@@ -242,9 +239,8 @@ class Guarded(Describable):
     ],
 )
 def test_no_description_sets_what_a_class_defines_or_leaves_out(kind, name):
-    with pytest.raises(
-        DescriptionError, match=rf"^\[{kind}.{name}\]: no description can set this$"
-    ):
+    text = rf"^\[{kind}.{name}\]: no description can set this$"
+    with pytest.raises(DescriptionError, match=text):
         create_from_description({"@type": kind, "name": "abc", "mate": None, name: {"a": 1}})
 
 
@@ -254,9 +250,8 @@ def test_values_on_the_class_and_names_may_be_set():
 
 
 def test_a_description_that_lacks_what_an_object_needs():
-    with pytest.raises(
-        DescriptionError, match=r"a Guarded cannot be made of '@type': AttributeError\(.*'name'"
-    ):
+    text = r"a Guarded cannot be made of '@type': AttributeError\(.*'name'"
+    with pytest.raises(DescriptionError, match=text):
         create_from_description([{"x": {"@type": "Guarded"}}])
 
 

@@ -1,6 +1,7 @@
 """Initializers: shapes, statistics, reproducibility, descriptions, and errors."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -169,27 +170,23 @@ LIKE_REL = (
 
 
 @pytest.mark.parametrize(
-    ("cls", "scale", "factor"),
+    ("scale", "fan_in", "fan_in_out"),
     [
-        *((DenseSqrtFanIn, name, 6**0.5) for name in LIKE_REL),
-        (DenseSqrtFanIn, "tanh", 3**0.5),
-        (DenseSqrtFanIn, "sigmoid", 4 * 3**0.5),
-        (DenseSqrtFanIn, "linear", 1),
-        (DenseSqrtFanIn, "selu", 3**0.5),
-        (DenseSqrtFanIn, 0.5, 0.5),
-        *((DenseSqrtFanInOut, name, 12**0.5) for name in LIKE_REL),
-        (DenseSqrtFanInOut, "tanh", 6**0.5),
-        (DenseSqrtFanInOut, "sigmoid", 4 * 6**0.5),
-        (DenseSqrtFanInOut, "linear", 1),
-        (DenseSqrtFanInOut, 2, 2),
+        *((name, 6**0.5, 12**0.5) for name in LIKE_REL),
+        *((name, 3**0.5, 6**0.5) for name in ("tanh", "selu")),
+        ("sigmoid", 4 * 3**0.5, 4 * 6**0.5),
+        *((scale, 1, 1) for scale in ("linear", 1.0)),
+        (0.5, 0.5, 0.5),
     ],
 )
-def test_dense_bounds(cls, scale, factor):
-    shape = (40, 5, 10)
-    connections = 50 if cls is DenseSqrtFanIn else 90
-    values = evaluate_initializer(cls(scale), shape, seed=0)
-    bound = factor / connections**0.5
-    assert 0.98 * bound < np.abs(values).max() <= bound
+def test_dense_bounds(scale, fan_in, fan_in_out):
+    for cls, factor, connections in (
+        (DenseSqrtFanIn, fan_in, 50),
+        (DenseSqrtFanInOut, fan_in_out, 90),
+    ):
+        values = evaluate_initializer(cls(scale), (40, 5, 10), seed=0)
+        bound = factor / connections**0.5
+        assert 0.98 * bound < np.abs(values).max() <= bound
 
 
 def test_echo_state_has_the_spectral_radius():
@@ -235,11 +232,6 @@ def test_sparse_initializers_keep_exactly_the_connections(connections, more, oth
     assert (np.count_nonzero(values, axis=1) == connections).all()
 
 
-def test_sparse_initializer_can_keep_any_element():
-    kept = sum(SparseInputs(1.0, 1)((3, 4)) for _ in range(100))
-    assert (kept > 10).all()
-
-
 def test_array_initializer_keeps_a_copy_and_returns_copies():
     given_array = np.ones((2, 2))
     initializer = ArrayInitializer(given_array)
@@ -261,11 +253,9 @@ def test_plain_values_are_initializers(value):
 
 @pytest.mark.parametrize("value", ["rel", None, {"W": 1}, Gaussian])
 def test_other_values_are_type_errors(value):
-    with pytest.raises(
-        UnknownTypeError, match="expected an Initializer, a number, a list or an"
-    ) as error:
+    text = re.escape(f"expected an Initializer, a number, a list or an array, got {shown(value)}.")
+    with pytest.raises(UnknownTypeError, match=f"^{text}$") as error:
         as_initializer(value)
-    assert str(error.value).endswith(f"got {shown(value)}.")
     assert isinstance(error.value, TypeError)
 
 
@@ -287,10 +277,10 @@ def test_users_initializer_is_checked():
         def __call__(self, shape):
             return np.full(shape, "x")
 
-    message = r"WrongShape: expected an array of numbers of shape \(2,\) from it, got float64 of "
-    with pytest.raises(
-        InitializationError, match=message + r"shape \(1, 2\). Correct its __call__"
-    ):
+    text = (
+        "expected an array of numbers of shape (2,) from it, got float64 of shape (1, 2). Correct"
+    )
+    with pytest.raises(InitializationError, match=re.escape(f"WrongShape: {text} its __call__")):
         evaluate_initializer(WrongShape(), (2,))
     with pytest.raises(InitializationError, match="got <U1 of shape"):
         evaluate_initializer(Text(), (2,))
@@ -353,10 +343,7 @@ def test_shapes_that_cannot_be_served(initializer, shape, expected):
             "'sigmoid'.* Or give a number",
         ),
         (lambda: DenseSqrtFanInOut([1]), "DenseSqrtFanInOut: unknown scale"),
-        (
-            lambda: RandomWalk("tanh"),
-            "RandomWalk: unknown act_func 'tanh'. Choices are: linear, rel",
-        ),
+        (lambda: RandomWalk("tanh"), "RandomWalk: unknown act_func 'tanh'. Choices are: linear, r"),
         (lambda: LstmOptInit("x"), "expected an Initializer, a number"),
         (lambda: SparseInputs(None), "expected an Initializer, a number"),
         (lambda: SparseInputs(1, 0), "SparseInputs: expected an int connections >= 1, got 0"),

@@ -83,13 +83,6 @@ def test_repeated_keys():
 # -- initializers -------------------------------------------------------------------------------
 
 
-def test_default_for_all_sorted_by_name():
-    resolved = initializers(default=1)
-    sorted_names = ["Conv_1.W", "Conv_1.bias", "Conv_2.W", "Conv_2.bias"]
-    assert list(flat(resolved)) == [*sorted_names, "Lstm.Rz", "Lstm.Wz", "Lstm.bz"]
-    assert set(flat(resolved).values()) == {(1, None)}
-
-
 def test_nothing_is_needed_without_parameters():
     assert resolve_initializers({"Input": (), "Loss": ()}, {}, same) == {}
 
@@ -97,6 +90,7 @@ def test_nothing_is_needed_without_parameters():
 @pytest.mark.parametrize(
     ("refs", "expected"),
     [
+        ({"default": 1}, "1111 111"),
         # a value on the first level is for all parameters of the layers
         ({"Conv*": 1, "Lstm": 2}, "1111 222"),
         ({"*": 1}, "1111 111"),
@@ -215,25 +209,20 @@ def test_what_is_unknown_or_missing_is_named(refs, text):
 
 
 @pytest.mark.parametrize(
-    ("refs", "kind", "sources"),
+    ("refs", "sources"),
     [
-        ({"Conv*": 1, "*_1": 2}, "initializer", "'Conv*' and '*_1'"),
-        ({"Conv*": {"*": 1}, "C*v_1": 2}, "initializer", "'Conv*.*' and 'C*v_1'"),
-        ({"Conv_1": 1, "Conv*": {"W": 2}}, "initializer", "'Conv_1' and 'Conv*.W'"),
-        ({"Conv*": 1, "Conv**": 2}, "initializer", "'Conv*' and 'Conv**'"),
-        (
-            {"Conv*": {"default": 1}, "*_1": {"default": 2}},
-            "initializer",
-            "'Conv*.default' and '*_1.default'",
-        ),
-        (
-            {"Conv*": {"fallback": 1}, "*_1": {"fallback": 2}},
-            "fallback",
-            "'Conv*.fallback' and '*_1.fallback'",
+        ({"Conv*": 1, "*_1": 2}, "'Conv*' and '*_1'"),
+        ({"Conv*": {"*": 1}, "C*v_1": 2}, "'Conv*.*' and 'C*v_1'"),
+        ({"Conv_1": 1, "Conv*": {"W": 2}}, "'Conv_1' and 'Conv*.W'"),
+        ({"Conv*": 1, "Conv**": 2}, "'Conv*' and 'Conv**'"),
+        *(
+            ({"Conv*": {key: 1}, "*_1": {key: 2}}, f"'Conv*.{key}' and '*_1.{key}'")
+            for key in ("default", "fallback")
         ),
     ],
 )
-def test_more_than_one_initializer(refs, kind, sources):
+def test_more_than_one_initializer(refs, sources):
+    kind = "fallback" if "fallback" in sources else "initializer"
     with pytest.raises(NetworkValidationError) as error:
         initializers(**refs, default=0)
     assert str(error.value) == (
@@ -259,9 +248,8 @@ def test_wrong_values_name_the_reference():
     ("refs", "what"), [({1: 0}, "reference 1"), ({"Conv*": {2: 0}}, "reference 2")]
 )
 def test_keys_must_be_strings(refs, what):
-    with pytest.raises(
-        NetworkValidationError, match=f"{what}: expected a name or a pattern, got a int"
-    ):
+    text = f"{what}: expected a name or a pattern, got a int"
+    with pytest.raises(NetworkValidationError, match=text):
         resolve_initializers(STRUCTURE, refs, same)
 
 
@@ -299,24 +287,24 @@ def test_default_modifier_and_none_at_all():
     assert modifiers({"*": []}) == {}
 
 
-def test_modifiers_have_no_fallback():
-    for refs in ({"fallback": ClipValues()}, {"Conv*": {"fallback": ClipValues()}}):
-        with pytest.raises(NetworkValidationError, match="modifiers have no 'fallback'"):
-            modifiers(refs)
-
-
-def test_modifiers_are_checked():
-    with pytest.raises(
-        NetworkValidationError,
-        match=r"reference 'Conv\*\.W': expected a GradientModifier or a ValueModifier, got 3",
-    ):
-        modifiers({"Conv*": {"W": [ClipValues(), 3]}})
+@pytest.mark.parametrize(
+    ("refs", "text"),
+    [
+        (
+            {"Conv*": {"W": [ClipValues(), 3]}},
+            "reference 'Conv*.W': expected a GradientModifier or a ValueModifier, got 3",
+        ),
+        ({"Dense": ClipValues()}, "unknown layer 'Dense'"),
+        ({"*": {"w": ClipValues()}}, "unknown parameter 'w'"),
+        ({"fallback": ClipValues()}, "modifiers have no 'fallback'"),
+        ({"Conv*": {"fallback": ClipValues()}}, "modifiers have no 'fallback'"),
+    ],
+)
+def test_modifiers_are_checked(refs, text):
+    with pytest.raises(NetworkValidationError, match=re.escape(text)):
+        modifiers(refs)
     with pytest.raises(NetworkValidationError, match="reference 'default': expected a ValueModi"):
         modifiers({"default": L2Decay(1)}, check=check_weight_modifier)
-    with pytest.raises(NetworkValidationError, match="unknown layer 'Dense'"):
-        modifiers({"Dense": ClipValues()})
-    with pytest.raises(NetworkValidationError, match="unknown parameter 'w'"):
-        modifiers({"*": {"w": ClipValues()}})
 
 
 def test_users_modifier_needs_no_constructor():

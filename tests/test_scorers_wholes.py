@@ -12,7 +12,6 @@ from sklearn import metrics
 
 import brainstorm as bs
 from brainstorm.data_iterators import Minibatches
-from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import ValidationError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.hooks import MonitorScores, SaveBestNetwork, SaveCheckpoint
@@ -234,15 +233,6 @@ def test_a_nan_that_was_kept_is_in_the_score(kind):
 def test_columns_that_do_not_fit(scorer, t, p, text):
     with pytest.raises(ValidationError, match=re.escape(text)):
         scorer(np.zeros((5, t)), np.zeros((5, p)))
-
-
-@pytest.mark.parametrize(
-    "scorer", [FScore(2, 1, 0.3, name="f"), Recall(of_class=2), AreaUnderCurve("out"), RSquared()]
-)
-def test_description_is_strict_json_and_comes_back(scorer):
-    again = create_from_description(json.loads(json.dumps(get_description(scorer))))
-    assert type(again) is type(scorer)
-    assert again.__dict__ == scorer.__dict__
 
 
 def train(folder, stop, resumed=None):

@@ -256,25 +256,13 @@ def test_freeze_values_remembers_in_its_description():
 # -- errors -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("modifier", "text"),
-    [
-        (
-            MaskValues(np.ones((2, 2))),
-            "MaskValues at 'Dense.W': expected a mask of shape (3,), got ",
-        ),
-        (
-            FreezeValues(np.ones((2, 2))),
-            "FreezeValues at 'Dense.W': expected weights of shape (3,)",
-        ),
-    ],
-)
-def test_wrong_shapes(modifier, text):
+@pytest.mark.parametrize(("kind", "what"), [(MaskValues, "a mask"), (FreezeValues, "weights")])
+def test_wrong_shapes(kind, what):
+    modifier = kind(np.ones((2, 2)))
     modifier.layer_name, modifier.view_name = "Dense", "W"
-    with pytest.raises(NetworkValidationError) as error:
+    text = f"^{kind.__name__} at 'Dense.W': expected {what} of shape " + r"\(3,\), got \(2, 2\)$"
+    with pytest.raises(NetworkValidationError, match=text):
         modifier(NumpyHandler(np.float32), np.zeros(3, np.float32))
-    assert text in str(error.value)
-    assert "(2, 2)" in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -300,15 +288,13 @@ def test_checks_of_the_kind():
     assert check_weight_modifier(clip) is clip
     assert check_gradient_modifier(clip) is clip
     assert check_gradient_modifier(decay) is decay
-    with pytest.raises(NetworkValidationError, match=r"a ValueModifier, got L2Decay\(factor=0.1\)"):
-        check_weight_modifier(decay)
-    with pytest.raises(NetworkValidationError, match="Set it with set_gradient_modifiers"):
+    text = r"a ValueModifier, got L2Decay\(factor=0.1\)\. Set it with set_gradient_modifiers"
+    with pytest.raises(NetworkValidationError, match=text):
         check_weight_modifier(decay)
     with pytest.raises(NetworkValidationError, match=r"expected a ValueModifier, got 0\.5\.$"):
         check_weight_modifier(0.5)
-    with pytest.raises(
-        NetworkValidationError, match="expected a GradientModifier or a ValueModifier, got 'x'"
-    ):
+    text = "expected a GradientModifier or a ValueModifier, got 'x'"
+    with pytest.raises(NetworkValidationError, match=text):
         check_gradient_modifier("x")
 
 

@@ -34,6 +34,7 @@ from brainstorm.training import AdamStepper, Exponential, Logs
 from brainstorm.value_modifiers import ClipValues, L2Decay, MaskValues
 from tests.fuzz import places
 from tests.fuzz.mutations import changed_bytes, changed_text, changed_tree
+from tests.hdf5.hostile import HOSTILE
 
 SPECS = ["D0.2 C8:5p2 Pm2s2 F10 D", "F10", "Lt5 B Rs4", "C4:3s2/Pa2|Fs3 B D.5", "R3"]
 
@@ -195,35 +196,7 @@ def add_hostile(rnd, file, path):
     """Put something in place of a data set that no file of the package has."""
     if path in file:
         del file[path]
-    parent = path.rpartition("/")[0]
-    kinds = {
-        "external link": lambda: file.__setitem__(path, h5py.ExternalLink("/etc/passwd", "/")),
-        "soft link": lambda: file.__setitem__(path, h5py.SoftLink("/parameters")),
-        "cycle": lambda: file.__setitem__(path, file[parent or "/"]),
-        "terabytes": lambda: file.create_dataset(path, (10**7, 10**7), "f4", chunks=(100, 100)),
-        "bomb": lambda: file.create_dataset(
-            path, data=np.zeros(10**6, "u1"), chunks=(10**6,), compression="gzip"
-        ),
-        "external data": lambda: file.create_dataset(
-            path, (10,), "u1", external=[("/etc/passwd", 0, 10)]
-        ),
-        "virtual": lambda: file.create_virtual_dataset(path, _virtual()),
-        "filter": lambda: file.create_dataset(path, data=np.arange(99), compression="lzf"),
-        "scaled": lambda: file.create_dataset(path, data=np.arange(99), scaleoffset=0),
-        "checked": lambda: file.create_dataset(path, data=np.arange(99), fletcher32=True),
-        "records": lambda: file.create_dataset(path, data=np.zeros(3, "i4,f8")),
-        "references": lambda: file.create_dataset(path, data=[file.ref], dtype=h5py.ref_dtype),
-        "nothing": lambda: file.create_dataset(path, data=h5py.Empty("f4")),
-        "deep": lambda: file.create_dataset("/".join(["g"] * 200), data=0),
-        "texts": lambda: file.create_dataset(path, data=["a"] * 9, dtype=h5py.string_dtype()),
-    }
-    kinds[rnd.choice(list(kinds))]()
-
-
-def _virtual():
-    layout = h5py.VirtualLayout((10,), "u1")
-    layout[:] = h5py.VirtualSource("/etc/passwd", "x", (10,))
-    return layout
+    HOSTILE[rnd.choice(list(HOSTILE))](file, path)
 
 
 def changed_file(kind):

@@ -21,8 +21,6 @@ from brainstorm.hooks import SaveCheckpoint, SaveLogs, SaveNetwork, StopAfterEpo
 from brainstorm.tools import create_net_from_spec
 from brainstorm.training import Logs, SgdStepper
 
-__all__ = ["KINDS"]
-
 LETTER = "dear aunt"
 
 
@@ -137,7 +135,7 @@ def use_special(value):
     """Read or write what is no file: it must be refused, and at once."""
     kind, use = value
     with playground():
-        _make_special(kind)
+        put_special(kind, "it")
         if use == "write":
             Logs({"a": [1.0]}).save_as_hdf5("it")
         elif kind == "a file":
@@ -147,17 +145,20 @@ def use_special(value):
             READERS[use]("it")
 
 
-def _make_special(kind):
+def put_special(kind, path):
+    """Put what is no file at a path."""
     if kind == "a folder":
-        os.mkdir("it")
+        os.mkdir(path)
     elif kind == "a device":
-        os.symlink("/dev/zero", "it")
+        os.symlink("/dev/zero", path)
     elif kind == "a socket":
         with socket.socket(socket.AF_UNIX) as end:
-            end.bind("it")
-    elif kind != "a file":
+            end.bind(path)
+    elif kind == "a FIFO":
+        os.mkfifo(path)
+    elif kind == "a link to a FIFO":
         os.mkfifo("fifo")
-        os.rename("fifo", "it") if kind == "a FIFO" else os.symlink("fifo", "it")
+        os.symlink("fifo", path)
 
 
 # -- caches of others -----------------------------------------------------------------------------

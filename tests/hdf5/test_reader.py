@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from brainstorm.hdf5 import DataSet, Group, MalformedError, open_hdf5
+from tests.hdf5.hostile import HOSTILE
 
 
 @pytest.fixture
@@ -74,45 +75,25 @@ def test_files_of_several_versions(path, low, superblock):
 # -- what is refused ------------------------------------------------------------------------------
 
 
-def _external_link(file):
-    file["x"] = h5py.ExternalLink("/etc/passwd", "/")
-
-
-def _soft_link(file):
-    file["x"] = h5py.SoftLink("/g")
-
-
-def _soft_link_in_order(file):
-    file.create_group("o", track_order=True)["x"] = h5py.SoftLink("/g")
-
-
-def _cycle(file):
-    file["g/again"] = file["g"]
-
-
-def _second_name(file):
-    file["x"] = file["g/data"]
-
-
-def _deep(file):
-    file.create_group("/".join(["g"] * 40))
-
-
 @pytest.mark.parametrize(
-    ("make", "text"),
+    ("what", "place", "text"),
     [
-        (_external_link, "'x' is a link to another place or file"),
-        (_soft_link, "a group has links to other places, or damaged names"),
-        (_soft_link_in_order, "'x' is a link to another place or file"),
-        (_cycle, "a group contains itself, or an object has two names"),
-        (_second_name, "a group contains itself, or an object has two names"),
-        (_deep, "a group contains itself, or an object has two names"),
+        ("external link", "x", "'x' is a link to another place or file"),
+        ("soft link", "x", "a group has links to other places, or damaged names"),
+        ("soft link", "in order/x", "'x' is a link to another place or file"),
+        ("cycle", "g/again", "a group contains itself, or an object has two names"),
+        ("second name", "x", "a group contains itself, or an object has two names"),
+        ("deep", "", "a group contains itself, or an object has two names"),
     ],
 )
-def test_links_to_elsewhere_are_refused(path, make, text):
+def test_links_to_elsewhere_are_refused(path, what, place, text):
     with h5py.File(path, "w") as file:
         file["g/data"] = 1
-        make(file)
+        file.create_group("in order", track_order=True)
+        if what == "second name":
+            file[place] = file["g/data"]
+        else:
+            HOSTILE[what](file, place)
     with pytest.raises(MalformedError, match=text):
         read(path)
 
