@@ -60,24 +60,21 @@ def test_the_classes_of_2015_are_importable_from_utils():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "text"),
+    ("name", "choices", "text"),
     [
-        (("layer", "x", []), "unknown layer 'x'. There are none."),
-        (("layer", "Abc", ["Xyz", "Uvw"]), "unknown layer 'Abc'. Choices are: Xyz, Uvw."),
+        ("x", [], "'x'. There are none."),
+        ("Abc", ["Xyz", "Uvw"], "'Abc'. Choices are: Xyz, Uvw."),
+        ("tahn", ("tanh", "rel"), "'tahn'. Choices are: tanh, rel. Did you mean 'tanh'?"),
         (
-            ("activation", "tahn", ("tanh", "rel")),
-            "unknown activation 'tahn'. Choices are: tanh, rel. Did you mean 'tanh'?",
+            "Conv",
+            iter(["Conv1", "Conv2", "Conv3", "Pool"]),
+            "'Conv'. Choices are: Conv1, Conv2, Conv3, Pool. Did you mean 'Conv3' or 'Conv2'?",
         ),
-        (
-            ("layer", "Conv", iter(["Conv1", "Conv2", "Conv3", "Pool"])),
-            "unknown layer 'Conv'. Choices are: Conv1, Conv2, Conv3, Pool. "
-            "Did you mean 'Conv3' or 'Conv2'?",
-        ),
-        (("size", 5, [15, 20]), "unknown size 5. Choices are: 15, 20. Did you mean '15'?"),
+        (5, [15, 20], "5. Choices are: 15, 20. Did you mean '15'?"),
     ],
 )
-def test_unknown_lists_choices_and_near_misses(arguments, text):
-    assert unknown(*arguments) == text
+def test_unknown_lists_choices_and_near_misses(name, choices, text):
+    assert unknown("layer", name, choices) == f"unknown layer {text}"
 
 
 def test_values_are_shown_whatever_they_are():

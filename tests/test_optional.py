@@ -1,5 +1,6 @@
 """Optional libraries are imported late and missed politely."""
 
+import re
 import sys
 
 import pytest
@@ -14,13 +15,11 @@ def test_require_returns_the_module():
 
 
 def test_a_missing_library_is_named_with_the_extra_that_brings_it():
-    with pytest.raises(
-        MissingDependencyError,
-        match=(
-            r"^this needs no_such_library, which cannot be imported \(No module named "
-            r"'no_such_library'\). Install it with: pip install 'brainstorm\[plot\]'$"
-        ),
-    ) as caught:
+    text = (
+        "this needs no_such_library, which cannot be imported (No module named 'no_such_library'). "
+        "Install it with: pip install 'brainstorm[plot]'"
+    )
+    with pytest.raises(MissingDependencyError, match=f"^{re.escape(text)}$") as caught:
         require("no_such_library.part", "plot")
     assert isinstance(caught.value, ImportError)
     assert isinstance(caught.value.__cause__, ModuleNotFoundError)

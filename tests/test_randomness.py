@@ -64,10 +64,8 @@ def test_what_is_no_seed_changes_nothing(seed):
 
 
 def test_it_is_a_numpy_random_state():
-    rnd = RandomState(1)
     assert draw(Seedable(1).rnd) == draw(RandomState(1))
-    assert isinstance(rnd, np.random.RandomState)
-    assert rnd.normal(size=(2, 3)).shape == (2, 3)
+    assert isinstance(RandomState(1), np.random.RandomState)
 
 
 def test_generated_seeds_lie_in_the_range():
@@ -200,8 +198,6 @@ def test_what_is_seedable_has_a_description_without_its_numbers():
 
 def test_data_are_no_part_of_a_description():
     data = Undivided(default=np.zeros((1, 2, 3)))
-    text = (
-        r"a Undivided has no description: its data are not part of one\. Name the attribute in __u"
-    )
+    text = r"a Undivided has no description: its data are not part of one\. Name the attribute in"
     with pytest.raises(DescriptionError, match=text):
         get_description({"data": data})

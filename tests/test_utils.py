@@ -128,14 +128,10 @@ def test_normalized_paths(parts, path):
     assert get_normalized_path(*parts) == path
 
 
-def test_flatten_items_follows_the_order():
-    nested = {"b": [1], "a": {"x.y": None, "c": {"d": (2,)}}}
+def test_leaves_are_flattened_in_order():
+    nested = {"b": [1], "a": {"x.y": None, "c": {"d": (2,)}}, "empty": {}}
     assert list(utils.flatten_items(nested)) == [("b", [1]), ("a.x.y", None), ("a.c.d", (2,))]
-
-
-def test_flatten_keys_names_every_leaf():
-    nested = {"a": {"b": 1, "c": {"d": 2}}, "e": 3, "empty": {}}
-    assert utils.flatten_keys(nested) == ["a.b", "a.c.d", "e"]
+    assert utils.flatten_keys(nested) == ["b", "a.x.y", "a.c.d"]
 
 
 # -- shapes -------------------------------------------------------------------------------------
@@ -163,10 +159,8 @@ def test_flattening_gives_views_of_the_right_shape(shape):
 
 @pytest.mark.parametrize("function", [utils.flatten_time, utils.flatten_time_and_features])
 def test_time_needs_three_dimensions(function):
-    with pytest.raises(
-        ValidationError,
-        match=rf"^{function.__name__} needs at least 3 dimensions, got shape \(2, 3\)$",
-    ):
+    text = rf"^{function.__name__} needs at least 3 dimensions, got shape \(2, 3\)$"
+    with pytest.raises(ValidationError, match=text):
         function(np.zeros((2, 3)))
 
 
@@ -176,12 +170,8 @@ def test_time_needs_three_dimensions(function):
 @pytest.mark.parametrize(
     ("number", "text"),
     [
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (1024, "1.0 KiB"),
-        (1536 * 1024, "1.5 MiB"),
-        (5 << 30, "5.0 GiB"),
-        (5 << 40, "5120.0 GiB"),
+        *((0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536 << 10, "1.5 MiB")),
+        *((5 << 30, "5.0 GiB"), (5 << 40, "5120.0 GiB")),
     ],
 )
 def test_format_bytes(number, text):
