@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
@@ -36,3 +38,16 @@ class Replacing(Wrapper):
 
     def transform(self, name, array):
         return self.settings[name]
+
+
+def change_file(path, how):
+    """Remove, truncate or write to a file."""
+    if how == "removed":
+        path.unlink()
+    elif how == "truncated":
+        os.truncate(path, 1000)
+    else:
+        with path.open("r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            file.write(b"x")
+        os.utime(path, ns=(1, 1))

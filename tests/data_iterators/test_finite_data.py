@@ -15,8 +15,6 @@ from brainstorm.data_iterators import (
     Minibatches,
     SequenceChunks,
     Undivided,
-    load_data,
-    save_data,
 )
 from tests.data_iterators import iterating
 
@@ -70,12 +68,6 @@ def test_files_are_not_read_for_it(tmp_path, cls):
             with refused(f"{cls.__name__}, data 'x': expected finite numbers, got nan {PLACE}"):
                 given.extend(iterator())
             assert len(given) == (12 if cls is SequenceChunks else 2)  # all that come before
-
-
-def test_mapped_files(tmp_path):
-    save_data(tmp_path / "x.hdf5", {"x": data_with(np.inf, steps=1)})
-    with refused("data 'x': expected finite numbers, got inf in time step 0 of sequence 7. Fill"):
-        list(Minibatches(4, **load_data(tmp_path / "x.hdf5"))())
 
 
 def test_sequences_items_batches_and_whole_files(tmp_path):

@@ -24,7 +24,7 @@ from brainstorm.errors import FileFormatError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.layers import FullyConnected, Input, Loss
 from brainstorm.training import SgdStepper
-from tests.data_iterators.iterating import numbered, order_of, refused
+from tests.data_iterators.iterating import change_file, numbered, order_of, refused
 from tests.trainings import Call, make_trainer
 
 THREAD = "brainstorm-read-ahead"
@@ -300,17 +300,10 @@ def test_a_file_that_changes(path, how):
     iterator = Hdf5Minibatches(path, 4, window=1, default="default")
     epoch = iterator()
     next(epoch)
-    if how == "removed":
-        path.unlink()
-    elif how == "replaced":
+    if how == "replaced":
         write(path.with_name("new"), default=numbered(40, 3)).replace(path)
-    elif how == "truncated":
-        os.truncate(path, 1000)
     else:
-        with path.open("r+b") as file:
-            file.seek(-1, os.SEEK_END)
-            file.write(b"x")
-            os.utime(path, ns=(1, 1))
+        change_file(path, how)
     change = how if how in ("removed", "replaced") else "changed"
     text = re.escape(f"{str(path)!r} was {change} while an iterator was reading it. Create")
     for batches in (epoch, iterator()):
