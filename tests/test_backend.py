@@ -369,6 +369,7 @@ def test_views_follow_numpy_at_any_rank(be):
     flat[0] = -1
     assert np.all(x.get()[0, 0] == -1)
     assert x.reshape((24,)).shape == (24,)
+    assert be.zeros((0, 3)).reshape(3, 0).shape == (3, 0)
 
 
 def test_assigning(be):

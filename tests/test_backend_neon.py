@@ -276,6 +276,7 @@ def test_many_products_at_once(either):
 
 def test_copies_masks_and_pairs(either):
     x, error = random(either, 2, 3, 4), random(either, 2, 3, 4, seed=1)
+    x[:, 1] = 0
     a, e = x.get(), error.get()
     for axes in (None, (1, 2, 0)):
         expected = a.transpose(axes)
@@ -287,7 +288,7 @@ def test_copies_masks_and_pairs(either):
     assert 0.75 < mask.get().mean() < 0.85
     relu = np.where(a > 0, a, 0.25 * a)
     np.testing.assert_allclose(got(either.fprop_relu(None, x, 0.25)), relu)
-    slope = np.where(a > 0, 1, 0.25)
+    slope = np.where(a > 0, 1, 0.25 * (a < 0))
     np.testing.assert_allclose(got(either.bprop_relu(None, x, error, 0.25)), slope * e)
     tree = either.fprop_softmax(x, 1)
     expected = np.exp(a) / np.exp(a).sum(1, keepdims=True)

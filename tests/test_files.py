@@ -8,7 +8,7 @@ from collections import OrderedDict
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from brainstorm.errors import FileFormatError, TrainingError
@@ -177,6 +177,7 @@ STATES = st.dictionaries(
 
 @settings(max_examples=60, deadline=None)
 @given(STATES)
+@example({".": np.arange(3)})
 def test_a_state_comes_back_as_it_was(tmp_path_factory, state):
     again = through_file(tmp_path_factory.mktemp("state"), state)
     assert alike(again.state, state)

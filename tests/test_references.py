@@ -131,7 +131,7 @@ def test_which_value_applies(refs, expected):
         ({"Conv*": {"fallback": 2}, "Conv_1": {"W": 5}}, "2222 NNN"),
         ({"Conv*": {"W": 5}, "fallback": 1}, "1111 111"),
         ({"Conv*": {"fallback": 2}, "Conv_2": {"fallback": 3}, "fallback": 1}, "2233 111"),
-        ({"Lstm": {"fallback": 2}, "default": {"default": 0, "fallback": 3}}, "3333 222"),
+        ({"Lstm": {"fallback": 2}, "default": {"*": 0, "fallback": 3}, "fallback": 1}, "3333 222"),
     ],
 )
 def test_which_fallback_applies(refs, expected):

@@ -125,6 +125,7 @@ def test_what_cannot_be_told_is_not_a_number():
     t = np.ones((3, 1))
     assert np.isnan(AreaUnderCurve().aggregate(AreaUnderCurve()(t, t)))
     assert np.isnan(Precision().aggregate([Precision()(0 * t, 0 * t)]))
+    assert np.isnan(RSquared().aggregate([RSquared()(t[:1], t[:1])]))
     for scorer in (AreaUnderCurve(), Recall(), RSquared()):
         assert np.isnan(scorer.aggregate(np.atleast_2d(scorer(t, t, 0 * t))))
     with warnings.catch_warnings():
@@ -155,13 +156,13 @@ def test_of_a_nan_there_is_no_score_unless_it_does_not_count(columns):
     t, p = RND.randint(0, 2, (ROWS, columns)), RND.randint(0, 2, (ROWS, columns)).astype(float)
     kinds = [kind for kind in ALL if columns == 1 or kind is not AreaUnderCurve]
     mask = np.ones((ROWS, 1))
-    mask[[1, 5, 6, 20]] = 0
+    mask[[0, 1, 2, 5, 6, 20]] = 0  # with the first batch
     mask[10] = 0.5
     scorers = [kind(mask_name="mask") for kind in kinds]
     expected = pytest.approx(evaluated(t, p, mask, scorers), rel=1e-12)
     rest = mask[:, 0] != 0
     assert evaluated(t[rest], p[rest], mask[rest], scorers) == expected
-    p[[5, 6]] = np.nan
+    p[[1, 5, 6]] = np.nan
     assert evaluated(t, p, mask, scorers) == expected
     p[10] = np.nan
     assert np.isnan([*evaluated(t, p, mask, scorers).values()]).all()

@@ -134,11 +134,9 @@ class Hdf5Minibatches(PlannedBatches):
                 given = 0
 
     def _allocate(self) -> Batch:
-        size = min(self.window * self.batch_size, self.sample_size)
+        sizes = self.time_size, min(self.window * self.batch_size, self.sample_size)
         return {
-            name: np.empty(
-                (*(self.time_size,)[: self.batch_axis(name)], size, *shape), self._dtypes[name]
-            )
+            name: np.empty((*sizes[1 - self.batch_axis(name) :], *shape), self._dtypes[name])
             for name, shape in self.data_shapes.items()
         }
 

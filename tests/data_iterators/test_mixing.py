@@ -134,10 +134,11 @@ def test_mixing_arguments(arguments, match):
 @pytest.mark.parametrize("batch_size", [1, 7, 300])
 @pytest.mark.parametrize("offset", [0, 1e6])
 def test_statistics_are_those_of_all_data(batch_size, offset):
-    data = IMAGES[:, :60].astype(float) * [1, 2, 3] + offset
+    data = IMAGES[:, :60].astype(float) * [1, 2, 0] + offset + 0.1
     found = channel_statistics(Minibatches(batch_size, default=data), "default")
     np.testing.assert_allclose(found["default"][0], data.mean(axis=(0, 1, 2, 3)), rtol=1e-12)
-    np.testing.assert_allclose(found["default"][1], data.std(axis=(0, 1, 2, 3)), rtol=1e-9)
+    np.testing.assert_allclose(found["default"][1][:2], data.std(axis=(0, 1, 2, 3))[:2], rtol=1e-9)
+    assert found["default"][1][2] == 1  # it is constant, but for rounding
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float32, np.float64])
