@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from brainstorm import errors, utils
+from brainstorm import errors
 from brainstorm.errors import BrainstormError, unknown
 
 CLASSES = [getattr(errors, name) for name in errors.__all__ if name[0].isupper()]
@@ -50,13 +50,6 @@ def test_all_are_brainstorm_errors_that_read_as_written(cls):
 
 def test_initialization_error_stands_apart():
     assert not issubclass(errors.InitializationError, errors.ValidationError)
-
-
-def test_the_classes_of_2015_are_importable_from_utils():
-    for kind in ("", "Network", "Layer", "Iterator", "Structure"):
-        name = f"{kind}ValidationError"
-        assert getattr(utils, name) is getattr(errors, name)
-    assert utils.InitializationError is errors.InitializationError
 
 
 @pytest.mark.parametrize(

@@ -25,33 +25,41 @@ def padding(iterator, mask="mask"):
     return 1 - sum(mask.sum() for mask in masks) / sum(mask.size for mask in masks)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
-    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=30),
+    lengths=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=30),
     batch_size=st.integers(1, 8),
     pool=st.integers(1, 5),
     shuffle=st.sampled_from([True, False, "batches"]),
 )
 def test_every_sequence_comes_once_per_epoch_padded(lengths, batch_size, pool, shuffle):
-    iterator = BucketedMinibatches(batch_size, shuffle, pool, default=numbered(lengths))
+    """With the other one of its pair, which has its own length and mask, and with its label."""
+    default, source = (numbered(part) for part in zip(*lengths, strict=True))
+    labels = list(range(len(lengths)))
+    data = {"default": default, "source": source, "label": labels}
+    options = {"over_s": "source", "per_sequence": "label"}
+    iterator = BucketedMinibatches(batch_size, shuffle, pool, **options, **data)
+    assert iterator.data_shapes["mask_s"] == (1,)
     for _ in range(2):
         found = []
         batches = list(iterator())
         assert len(batches) == iterator.length
         for batch in batches:
-            array, mask = batch["default"], batch["mask"]
-            assert (array.dtype, mask.dtype) == (np.float32, bool)
-            assert mask.shape == (*array.shape[:2], 1)
-            numbers = array[0, :, 0].astype(int) - 1
-            expected = [lengths[number] for number in numbers]
-            assert len(array) == max(expected)
-            assert mask.sum(axis=0).ravel().tolist() == expected
-            assert (np.diff(mask.astype(int), axis=0) <= 0).all()
-            np.testing.assert_array_equal(array[..., :1], mask * (numbers[:, None] + 1))
+            numbers = batch["label"][:, 0]
+            assert numbers.dtype == int
+            for place, (name, mask_name) in enumerate([("default", "mask"), ("source", "mask_s")]):
+                array, mask = batch[name], batch[mask_name]
+                expected = [lengths[number][place] for number in numbers]
+                assert (array.dtype, mask.dtype) == (np.float32, bool)
+                assert mask.shape == (max(expected), len(numbers), 1)
+                assert mask.sum(axis=0).ravel().tolist() == expected
+                assert (np.diff(mask.astype(int), axis=0) <= 0).all()
+                values = mask * (numbers[:, None] + 1)
+                np.testing.assert_array_equal(array, np.repeat(values, 2, axis=2))
             found += numbers.tolist()
-        assert sorted(found) == list(range(len(lengths)))
-        assert found == sorted(found) or shuffle is not False
-        assert max(len(b["mask"][0]) for b in batches) == min(batch_size, len(lengths))
+        assert sorted(found) == labels
+        assert found == labels or shuffle is not False
+        assert max(len(batch["label"]) for batch in batches) == min(batch_size, len(lengths))
 
 
 def test_similar_lengths_are_together():
@@ -136,34 +144,6 @@ def test_other_sequences_are_another_run():
 
 
 # -- pairs of sequences -------------------------------------------------------------------------
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    lengths=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=30),
-    batch_size=st.integers(1, 8),
-    shuffle=st.sampled_from([True, False, "batches"]),
-)
-def test_pairs_stay_together_and_each_has_its_mask(lengths, batch_size, shuffle):
-    firsts, seconds = (numbered(part) for part in zip(*lengths, strict=True))
-    classes = list(range(len(lengths)))
-    iterator = BucketedMinibatches(
-        batch_size, shuffle, 2, over_s="source", per_sequence="label",
-        default=firsts, source=seconds, label=classes,
-    )  # fmt: skip
-    assert iterator.data_shapes["mask_s"] == (1,)
-    found = []
-    for batch in iterator():
-        numbers = batch["label"][:, 0]
-        assert numbers.dtype == int
-        for name, mask, place in (("default", "mask", 0), ("source", "mask_s", 1)):
-            expected = [lengths[number][place] for number in numbers]
-            assert batch[mask].shape == (max(expected), len(numbers), 1)
-            assert batch[mask].sum(axis=0).ravel().tolist() == expected
-            values = batch[mask] * (numbers[:, None] + 1)
-            np.testing.assert_array_equal(batch[name], np.repeat(values, 2, axis=2))
-        found += numbers.tolist()
-    assert sorted(found) == classes
 
 
 def test_pairs_are_bucketed_by_both_lengths():
