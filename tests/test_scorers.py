@@ -58,45 +58,6 @@ def scored(net, *used, **names):
 
 # -- single scorers -----------------------------------------------------------------------------
 
-CLASSES = np.array([[0], [2], [1], [2]])
-PROBABILITIES = np.array([[0.8, 0.1, 0.1], [0.1, 0.2, 0.7], [0.5, 0.4, 0.1], [0.5, 0.4, 0.1]])
-
-
-@pytest.mark.parametrize(
-    ("true_labels", "predicted", "mask", "expected"),
-    [
-        (CLASSES, PROBABILITIES, None, 2),
-        (np.eye(3)[CLASSES[:, 0]], PROBABILITIES, None, 2),
-        (CLASSES, PROBABILITIES, [[1], [0], [1], [1]], 1),
-        (CLASSES, PROBABILITIES, [[0.5], [0.25], [1], [1]], 0.75),
-        (CLASSES, np.array([[0], [2], [2], [2]]), None, 3),
-    ],
-)
-def test_accuracy(true_labels, predicted, mask, expected):
-    mask = None if mask is None else np.array(mask)
-    assert Accuracy()(true_labels, predicted, mask) == expected
-
-
-@pytest.mark.parametrize(
-    ("scorer", "mask", "expected"),
-    [
-        (Hamming(), None, 0.5 + 1 + 1),
-        (Hamming(threshold=0.3), None, 1 + 0.5 + 1),
-        (Hamming(0.5), [[1], [0], [0.5]], 0.5 + 0.5),
-    ],
-)
-def test_hamming(scorer, mask, expected):
-    true_labels = np.array([[1, 1], [0, 0], [0, 1]])
-    predicted = np.array([[0.9, 0.3], [0.4, 0.1], [0.2, 0.5]])
-    mask = None if mask is None else np.array(mask)
-    assert scorer(true_labels, predicted, mask) == expected
-
-
-def test_mean_squared_error():
-    true_labels, predicted = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[2.0, 2.0], [3.0, 1.0]])
-    assert MeanSquaredError()(true_labels, predicted) == 0.5 * (1 + 9)
-    assert MeanSquaredError()(true_labels, predicted, np.array([[2], [0]])) == 1.0
-
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float16])
 def test_squared_errors_are_computed_in_double_precision(dtype):
@@ -180,32 +141,6 @@ def test_the_length_of_parts_does_not_change_the_loss_per_step(lengths, seed):
     whole, parts = evaluated([losses]), evaluated(np.split(losses, np.cumsum(lengths)[:-1]))
     assert parts["total_loss_per_step"] == pytest.approx(whole["total_loss_per_step"])
     assert parts["total_loss"] < whole["total_loss"]
-
-
-@settings(max_examples=20, deadline=None)
-@given(
-    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4),
-    steps=st.integers(1, 3),
-    seed=st.integers(0, 99),
-)
-def test_batch_size_does_not_change_the_result(sizes, steps, seed):
-    rnd = np.random.RandomState(seed)
-    predictions = rnd.random_sample((steps, sum(sizes), 3))
-    targets = rnd.randint(0, 2, (steps, sum(sizes), 3)).astype(float)
-    mask = rnd.randint(0, 2, (steps, sum(sizes), 1))
-    mask[0] = 1
-    used = [Accuracy(), Hamming(), MeanSquaredError()]
-
-    def evaluated(parts):
-        scores = {}
-        for part in parts:
-            net = FakeNet(predictions[:, part], targets=targets[:, part], mask=mask[:, part])
-            gather_losses_and_scores(net, used, scores, mask_name="mask")
-        return aggregate_losses_and_scores(scores, net, used)
-
-    ends = np.cumsum(sizes)
-    batches = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
-    assert evaluated(batches) == pytest.approx(evaluated([slice(None)]))
 
 
 def test_masked_rows_have_no_weight():

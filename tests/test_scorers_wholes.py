@@ -1,4 +1,4 @@
-"""Scores that are no means over rows are scikit-learn's, whatever the batches are."""
+"""Scores are those of scikit-learn, whatever the batches are, and NaN where there is none."""
 
 from __future__ import annotations
 
@@ -75,6 +75,13 @@ OF_CLASSES = [
     (FScore(0.5), named(metrics.fbeta_score, beta=0.5, **MACRO)),
 ]
 CASES = [
+    (Accuracy(), lambda t, p, **w: metrics.accuracy_score(t, p.argmax(1), **w), classes(4)),
+    (Accuracy(), metrics.accuracy_score, (classes(4)[0], classes(4)[0].astype(float))),
+    (Accuracy(), lambda t, p, **w: metrics.accuracy_score(t.argmax(1), p.argmax(1), **w),
+     (np.eye(4)[classes(4)[0][:, 0]], classes(4)[1])),
+    *((Hamming(at), lambda t, p, at=at, **w: 1 - metrics.hamming_loss(t, p >= at, **w),
+       answers(3)) for at in (0.5, 0.25)),
+    (MeanSquaredError(), lambda t, p, **w: 1.5 * metrics.mean_squared_error(t, p, **w), numbers(3)),
     *((scorer, peer, data) for scorer, peer in OF_CLASSES
       for data in (classes(4), answers(1), answers(3))),
     *((scorer, named(function, labels=[1], **MACRO), classes(4)) for scorer, function in (
@@ -105,7 +112,9 @@ def scored(scorer, t, p, mask, cuts):
     rows = []
     for part in np.split(np.arange(ROWS), cuts):
         found = scorer(t[part], p[part], None if mask is None else mask[part])
-        rows += [tuple(row) for row in np.atleast_2d(found).tolist()]
+        weight = len(part) if mask is None else mask[part].sum()
+        found = [[weight, found]] if np.ndim(found) == 0 else np.atleast_2d(found).tolist()
+        rows += map(tuple, found)
     kept = np.array(rows, float).tolist()
     assert scorer.aggregate(iter(rows)) == scorer.aggregate(kept)
     return scorer.aggregate(rows)

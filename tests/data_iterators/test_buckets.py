@@ -85,51 +85,27 @@ def test_the_order_is_drawn(shuffle):
 A, B = np.zeros((3, 2)), np.zeros((4, 2))
 
 
+LIST = "'y': expected a list with one array for each sequence, got "
+NUMBERS = r"'x': sequence 1: expected numbers \(T, features...\), got shape "
+SAME = r"'x': sequence 1: expected features \(2,\) and dtype float64 as in the first one, got "
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
         ({}, r"BucketedMinibatches: expected at least one list of arrays, e.g. default=\[x, y\]"),
-        (
-            {"mask": [A]},
-            "data 'mask': expected another name, because this iterator adds its mask un",
-        ),
-        (
-            {"x": [A, B], "y": [A]},
-            "expected as many sequences under each name, got {'x': 2, 'y': 1",
-        ),
-        ({"x": []}, "got {'x': 0}"),
+        ({"mask": [A]}, "'mask': expected another name, because this iterator adds its mask under"),
+        ({"x": [A, B], "y": [A]}, "as many sequences under each name, got {'x': 2, 'y': 1"),
+        ({"x": []}, "expected as many sequences under each name, got {'x': 0}"),
         ({"x": [A, A], "y": [A, B]}, "'y': sequence 1: expected 3 time steps as in 'x', got 4"),
         ({"x": [A], "pool": 0}, "expected an int pool >= 1, got 0"),
-        ({"x": [A], "batch_size": 0}, "expected an int batch_size >= 1, got 0"),
-        (
-            {"x": [A], "shuffle": 2},
-            "expected shuffle to be True, False, 'batches' or weights, got 2",
-        ),
-        *(
-            (
-                {"x": [A], "y": wrong},
-                f"'y': expected a list with one array for each sequence, {got}",
-            )
-            for wrong, got in ((3, "got 3"), (None, "got None"), (np.array(3), "got array"))
-        ),
-        *(
-            (
-                {"x": [A, wrong]},
-                r"data 'x': sequence 1: expected numbers \(T, features...\), " + got,
-            )
-            for wrong, got in (
-                (A[:, 0], r"got shape \(3,\)"),
-                (A[:0], r"got shape \(0, 2\)"),
-                (A.astype(str), r"got shape \(3, 2\) and dtype <U"),
-            )
-        ),
-        *(
-            (
-                {"x": [A, wrong]},
-                r"features \(2,\) and dtype float64 as in the first one, got " + got,
-            )
-            for wrong, got in ((A[:, :1], r"\(1,\)"), (A.astype(int), ".* and int64"))
-        ),
+        *(({"x": [A], "y": wrong}, f"{LIST}{wrong}") for wrong in (3, None)),
+        ({"x": [A], "y": np.array(3)}, rf"{LIST}array\(3\)"),
+        ({"x": [A, A[:, 0]]}, rf"{NUMBERS}\(3,\)"),
+        ({"x": [A, A[:0]]}, rf"{NUMBERS}\(0, 2\)"),
+        ({"x": [A, A.astype(str)]}, rf"{NUMBERS}\(3, 2\) and dtype <U"),
+        ({"x": [A, A[:, :1]]}, rf"{SAME}\(1,\)"),
+        ({"x": [A, A.astype(int)]}, f"{SAME}.* and int64"),
     ],
 )
 def test_unfit_arguments(arguments, text):
