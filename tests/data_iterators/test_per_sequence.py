@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import h5py
 import numpy as np
 import pytest
@@ -100,6 +102,8 @@ def test_without_a_mask_all_sequences_end_in_the_last_part():
     assert [part["ends"].all() for part in iterator()] == [False, True] * 3
     assert [part["ends"].any() for part in iterator()] == [False, True] * 3
     assert set(next(SequenceChunks(2, default=NUMBERS)())) == {"default"}  # no rows, no ends
+    with refused("data 'ends': expected another name: this one is that of the ends"):
+        SequenceChunks(2, default=NUMBERS, ends=LABELS, per_sequence=["ends"])
 
 
 def test_wrappers_see_a_time_axis_and_give_none():
@@ -134,68 +138,43 @@ def test_rows_that_are_no_sequences_need_no_time_axis():
     assert [batch["default"].shape for batch in iterator()] == [(3, 1), (3, 1), (1, 1)]
 
 
-REFUSED = [
-    (
-        lambda: Minibatches(2, default=NUMBERS, targets=LABELS),
-        r"data 'targets': expected a numeric array \(T, B, features...\), got shape \(7, 1\). Add "
-        r"a time axis for rows that are not sequences: x\[None\]. If there is one row for each "
-        r"sequence, say so: per_sequence=\['targets'\].",
-    ),
-    (
-        lambda: Minibatches(2, default=NUMBERS, targets=LABELS[:5], **WHOLE),
-        r"data 'targets': expected B = 7 as 'default' has, got shape \(5, 1\)",
-    ),
-    (
-        lambda: Minibatches(2, targets=LABELS, default=NUMBERS, x=NUMBERS[:, :5], **WHOLE),
-        r"data 'x': expected \(T, B\) = \(6, 7\) as 'default' has, got shape \(6, 5, 1\)",
-    ),
-    (
-        lambda: Undivided(default=NUMBERS, targets=LABELS[:, 0], **WHOLE),
-        r"data 'targets': expected a numeric array \(B, features...\), got shape \(7,\). Add a "
-        r"feature axis: x\[..., None\].",
-    ),
-    (
-        lambda: Minibatches(2, default=NUMBERS, per_sequence=("target",)),
-        r"per_sequence: unknown data name 'target'. Choices are: default",
-    ),
-    (
-        lambda: Undivided(default=NUMBERS, targets=LABELS / [[0]], **WHOLE),
-        r"data 'targets': expected finite numbers, got nan in sequence 0",
-    ),
-    (
-        lambda: Minibatches(2, default=NUMBERS, ends=LABELS, cut_according_to="ends",
-                            per_sequence=["ends"]),
-        r"cut_according_to: unknown data name 'ends'. Choices are: default",
-    ),
-    (
-        lambda: SequenceChunks(2, default=NUMBERS, ends=LABELS, per_sequence=["ends"]),
-        r"data 'ends': expected another name: this one is that of the ends",
-    ),
-    (
-        lambda: BucketedMinibatches(2, targets=LABELS, **WHOLE),
-        r"expected data with time steps, got only data of whole sequences. For",
-    ),
-    (
-        lambda: BucketedMinibatches(2, default=SEQUENCES, targets=LABELS[:5], **WHOLE),
-        r"expected as many sequences under each name, got \{'default': 7, 'targets': 5\}",
-    ),
-    (
-        lambda: BucketedMinibatches(2, default=SEQUENCES, targets=[[0, 1]] + [[0]] * 6, **WHOLE),
-        r"data 'targets': sequence 1: expected features \(2,\) and dtype int64 as in the first",
-    ),
-    (
-        lambda: BucketedMinibatches(2, default=SEQUENCES, targets=["a"] * 7, **WHOLE),
-        r"data 'targets': sequence 0: expected numbers \(features...\), got shape \(1,\)",
-    ),
-]  # fmt: skip
+SAY_SO = (
+    "expected a numeric array (T, B, features...), got shape (7, 1). Add a time axis for rows that "
+    "are not sequences: x[None]. If there is one row for each sequence, say so: "
+    "per_sequence=['targets']."
+)
+ROWS = "expected a numeric array (B, features...), got shape (7,). Add a feature axis: x[..., None]"
 
 
-@pytest.mark.filterwarnings("ignore:invalid value")
-@pytest.mark.filterwarnings("ignore:divide by zero")
-@pytest.mark.parametrize(("make", "match"), REFUSED)
-def test_what_does_not_fit_is_refused(make, match):
-    with refused(match):
-        make()
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("per_sequence", (), f"'targets': {SAY_SO}"),
+        ("targets", LABELS[:5], "'targets': expected B = 7 as 'default' has, got shape (5, 1)"),
+        ("targets", LABELS[:, 0], f"'targets': {ROWS}."),
+        ("targets", LABELS * np.nan, "'targets': expected finite numbers, got nan in sequence 0"),
+        ("x", NUMBERS[:, :5], "'x': expected (T, B) = (6, 7) as 'default' has, got shape (6, 5, "),
+        ("per_sequence", "no", "per_sequence: unknown data name 'no'. Choices are: targets, def"),
+        ("cut_according_to", "targets", "unknown data name 'targets'. Choices are: default"),
+    ],
+)
+def test_what_does_not_fit_is_refused(name, value, text):
+    with refused(re.escape(text)):
+        Minibatches(2, **{"targets": LABELS, "default": NUMBERS, **WHOLE, name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("per_sequence", ["default", "targets"], "got only data of whole sequences. For"),
+        ("targets", LABELS[:5], "sequences under each name, got {'default': 7, 'targets': 5}"),
+        ("targets", [[0, 1], *LABELS[1:]], "sequence 1: expected features (2,) and dtype int64 as"),
+        ("targets", ["a"] * 7, "sequence 0: expected numbers (features...), got shape (1,) and"),
+    ],
+)
+def test_what_does_not_fit_sequences_is_refused(name, value, text):
+    with refused(re.escape(text)):
+        BucketedMinibatches(2, **{"default": SEQUENCES, "targets": LABELS, **WHOLE, name: value})
 
 
 def test_numbers_that_are_not_finite_are_found_in_files(filename):
