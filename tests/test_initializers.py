@@ -323,36 +323,33 @@ def test_shapes_that_cannot_be_served(initializer, shape, expected):
 
 
 @pytest.mark.parametrize(
-    ("make", "match"),
+    ("cls", "arguments", "text"),
     [
+        (ArrayInitializer, [[[1], [2, 3]]], "ArrayInitializer: expected rows of equal length"),
+        (ArrayInitializer, [["a"]], "ArrayInitializer: expected real numbers, got <U1 values"),
+        (ArrayInitializer, [1j], "expected real numbers, got complex128 values"),
+        (Gaussian, [-1], "Gaussian: expected std >= 0, got -1"),
+        (Uniform, [2, 1], "Uniform: expected low <= high, got 2 and 1"),
+        (Identity, [1.0, -1], "Identity: expected std >= 0, got -1"),
         (
-            lambda: ArrayInitializer([[1], [2, 3]]),
-            "ArrayInitializer: expected rows of equal length",
+            DenseSqrtFanIn,
+            ["sigmoi"],
+            "DenseSqrtFanIn: unknown scale 'sigmoi'. Choices are: rel, ta",
         ),
-        (
-            lambda: ArrayInitializer(["a"]),
-            "ArrayInitializer: expected real numbers, got <U1 values",
+        (DenseSqrtFanInOut, ["sigmoi"], "Did you mean 'sigmoid'.* Or give a number"),
+        (DenseSqrtFanInOut, [[1]], "DenseSqrtFanInOut: unknown scale"),
+        (RandomWalk, ["tanh"], "RandomWalk: unknown act_func 'tanh'. Choices are: linear, rel"),
+        *(
+            (cls, [None], "expected an Initializer, a number")
+            for cls in (LstmOptInit, SparseInputs)
         ),
-        (lambda: ArrayInitializer(1j), "expected real numbers, got complex128 values"),
-        (lambda: Gaussian(-1), "Gaussian: expected std >= 0, got -1"),
-        (lambda: Uniform(2, 1), "Uniform: expected low <= high, got 2 and 1"),
-        (lambda: Identity(std=-1), "Identity: expected std >= 0, got -1"),
-        (
-            lambda: DenseSqrtFanIn("sigmoi"),
-            "DenseSqrtFanIn: unknown scale 'sigmoi'. Choices are: rel, tanh, .* Did you mean "
-            "'sigmoid'.* Or give a number",
-        ),
-        (lambda: DenseSqrtFanInOut([1]), "DenseSqrtFanInOut: unknown scale"),
-        (lambda: RandomWalk("tanh"), "RandomWalk: unknown act_func 'tanh'. Choices are: linear, r"),
-        (lambda: LstmOptInit("x"), "expected an Initializer, a number"),
-        (lambda: SparseInputs(None), "expected an Initializer, a number"),
-        (lambda: SparseInputs(1, 0), "SparseInputs: expected an int connections >= 1, got 0"),
-        (lambda: SparseOutputs(1, 1.5), "SparseOutputs: expected an int connections >= 1, got 1.5"),
+        (SparseInputs, [1, 0], "SparseInputs: expected an int connections >= 1, got 0"),
+        (SparseOutputs, [1, 1.5], "SparseOutputs: expected an int connections >= 1, got 1.5"),
     ],
 )
-def test_arguments_are_checked_at_once(make, match):
-    with pytest.raises(ValidationError, match=match):
-        make()
+def test_arguments_are_checked_at_once(cls, arguments, text):
+    with pytest.raises(ValidationError, match=text):
+        cls(*arguments)
 
 
 def test_initializers_of_2015_refuse_vectors():

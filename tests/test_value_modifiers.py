@@ -2,6 +2,7 @@
 
 import copy
 import json
+from math import inf, nan
 
 import numpy as np
 import pytest
@@ -266,21 +267,23 @@ def test_wrong_shapes(kind, what):
 
 
 @pytest.mark.parametrize(
-    ("make", "match"),
+    ("cls", "argument", "text"),
     [
-        (lambda: ConstrainL2Norm(0), "ConstrainL2Norm.limit: expected a number > 0, got 0"),
-        (lambda: ConstrainL2Norm(float("inf")), "limit: expected a number > 0, got inf"),
-        (lambda: ConstrainL2Norm(float("nan")), "limit: expected a number > 0, got nan"),
-        (lambda: ClipValues(1, -1), "ClipValues: expected low <= high, got 1 and -1"),
-        (lambda: MaskValues([[1], [2, 3]]), "MaskValues: mask: expected an array of numbers, with"),
-        (lambda: FreezeValues("all"), "FreezeValues: weights: expected an array of numbers, with"),
-        (lambda: L1Decay(None), "L1Decay.factor: expected a finite number, got None"),
-        (lambda: L2Decay(float("nan")), "L2Decay.factor: expected a finite number, got nan"),
+        *((ConstrainL2Norm, v, f".limit: expected a number > 0, got {v}") for v in (0, inf, nan)),
+        (MaskValues, [[1], [2, 3]], ": mask: expected an array of numbers, with"),
+        (FreezeValues, "all", ": weights: expected an array of numbers, with"),
+        *(
+            (cls, v, f".factor: expected a finite number, got {v}")
+            for cls in (L1Decay, L2Decay)
+            for v in (None, nan)
+        ),
     ],
 )
-def test_arguments(make, match):
-    with pytest.raises(ValidationError, match=match):
-        make()
+def test_arguments(cls, argument, text):
+    with pytest.raises(ValidationError, match=f"^{cls.__name__}{text}"):
+        cls(argument)
+    with pytest.raises(ValidationError, match="ClipValues: expected low <= high, got 1 and -1"):
+        ClipValues(1, -1)
 
 
 def test_checks_of_the_kind():
