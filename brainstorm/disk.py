@@ -236,23 +236,20 @@ class FileHold:
         """Return the lock; `None` if the previous holder has just removed the lock file."""
         handle = os.open(self._lock, os.O_RDWR | os.O_CREAT | NO_LINK | AT_ONCE, 0o666)
         _held.add(handle)
-        try:
+        with contextlib.ExitStack() as unless_held:
+            unless_held.callback(_close, handle)
             check_regular(self._lock, os.fstat(handle))
-            _flock(handle, exclusive=True)
-            if os.path.samestat(os.lstat(self._lock), os.fstat(handle)):
-                return handle
-        except FileNotFoundError:
-            pass
-        except BlockingIOError:
-            holder = os.pread(handle, 200, 0).decode(errors="replace")
-            _close(handle)
-            if holder.startswith(f"{_this_process()},"):
-                holder = "another hook or training of this process"
-            raise BlockingIOError(holder) from None
-        except BaseException:
-            _close(handle)
-            raise
-        _close(handle)
+            try:
+                _flock(handle, exclusive=True)
+            except BlockingIOError:
+                holder = os.pread(handle, 200, 0).decode(errors="replace")
+                if holder.startswith(f"{_this_process()},"):
+                    holder = "another hook or training of this process"
+                raise BlockingIOError(holder) from None
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.lstat(self._lock), os.fstat(handle)):
+                    unless_held.pop_all()
+                    return handle
         return None
 
     def release(self) -> None:

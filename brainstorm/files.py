@@ -320,7 +320,8 @@ def _pack(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufc":
         return {ARRAY: _put(np.asarray(value), path, arrays)}
     if isinstance(value, Mapping) and _are_plain_names(value):
-        return {key: _pack(item, _join(path, key), arrays) for key, item in value.items()}
+        start = f"{path}." if path else ""
+        return {key: _pack(item, f"{start}{key}", arrays) for key, item in value.items()}
     if type(value) is list and len(value) > LONG_LIST and set(map(type, value)) in ({float}, {int}):
         array = np.array(value)
         if array.dtype == (np.float64 if type(value[0]) is float else np.int64):
@@ -336,10 +337,6 @@ def _pack(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
 
 def _are_plain_names(mapping: Mapping[Any, Any]) -> bool:
     return all(isinstance(key, str) and key not in (ARRAY, LIST, TUPLE) for key in mapping)
-
-
-def _join(path: str, key: str) -> str:
-    return f"{path}.{key}" if path else key
 
 
 def _put(array: np.ndarray, path: str, arrays: dict[str, np.ndarray]) -> str:

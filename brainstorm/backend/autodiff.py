@@ -59,12 +59,11 @@ class Autodiff:
         pairs = [(x, x.on_root(shared[x.root.identity])) for x in self._leaves
                  if isinstance(x, Tensor) and x.root.identity in shared]  # fmt: skip
         (tree,) = substitute([self.op_tree], pairs)
-        roots = [shared.get(t.root.identity) for t in tensors]
-        wanted = [t if root is None else root for t, root in zip(tensors, roots, strict=True)]
+        wanted = [shared.get(t.root.identity, t) for t in tensors]
         found = gradients(tree, wanted, self.next_error)
         trees = [
-            g if root is None else t.on_root(g)
-            for t, root, g in zip(tensors, roots, found, strict=True)
+            g if other is t else t.on_root(g)
+            for t, other, g in zip(tensors, wanted, found, strict=True)
         ]
         for tree in trees:
             tree.__dict__["backend"] = self.be
@@ -76,12 +75,9 @@ class Autodiff:
 
     def _shared_roots(self, tensors: Sequence[Tensor]) -> dict[Any, Tensor]:
         """Return the tensors with overlapping views, by identity."""
-        shared = {}
-        for t in tensors:
-            for leaf in self._leaves:
-                if views_overlap(t, leaf) and isinstance(leaf, Tensor):
-                    shared[t.root.identity] = t.root
-        return shared
+        leaves = [leaf for leaf in self._leaves if isinstance(leaf, Tensor)]
+        overlapping = [t for t in tensors if any(views_overlap(t, leaf) for leaf in leaves)]
+        return {t.root.identity: t.root for t in overlapping}
 
     def _program(self, tensors: Sequence[Tensor]) -> Program:
         key = tuple(t.identity for t in tensors)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import math
@@ -225,29 +226,23 @@ class Backend(Routines):
 
 def real_type(dtype: Any) -> np.dtype:
     """Return a type as a NumPy dtype, which must be one of real numbers."""
-    found: np.dtype | None
-    try:
-        found = np.dtype(dtype)
-    except TypeError:
-        found = None
-    if found is None or found.kind not in "biuf":
-        raise ValidationError(f"expected a type of real numbers such as 'float32', got {dtype!r}.")
-    return found
+    with contextlib.suppress(TypeError):
+        found: np.dtype = np.dtype(dtype)
+        if found.kind in "biuf":
+            return found
+    raise ValidationError(f"expected a type of real numbers such as 'float32', got {dtype!r}.")
 
 
 def _numbers_of(values: Any) -> np.ndarray:
     """Return numbers as an array; for a tensor, its content."""
-    found: np.ndarray | None
-    try:
+    with contextlib.suppress(TypeError, ValueError):
         found = np.asarray(values.get() if isinstance(values, Tensor) else values)
-    except (TypeError, ValueError):
-        found = None
-    if found is None or found.dtype.kind not in "biuf":
-        raise ValidationError(
-            f"array: expected real numbers, in lists of equal lengths or an array, got "
-            f"{shown(values)}. Trees are evaluated by assigning them to a tensor."
-        )
-    return found
+        if found.dtype.kind in "biuf":
+            return found
+    raise ValidationError(
+        f"array: expected real numbers, in lists of equal lengths or an array, got "
+        f"{shown(values)}. Trees are evaluated by assigning them to a tensor."
+    )
 
 
 def _type_like(ary: Any, dtype: Any) -> Any:

@@ -8,6 +8,7 @@ Both trees have the shape of y, which in the second has a row per class::
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -76,15 +77,13 @@ def combined(function: Callable[..., Any], *operands: Any, **options: Any) -> An
 def _require_elementwise(function: Any, first: Shapeless, operands: Any, options: Any) -> None:
     probe = Variable(PROBE)
     given = [probe if isinstance(x, (Shapeless, Expression)) else x for x in operands]
-    try:
-        keeps_shape = function(*given, **options).shape == PROBE
-    except ValidationError:
-        keeps_shape = False
-    if not keeps_shape:
-        raise ValidationError(
-            f"op-tree: expected a shape for {first!r} before {getattr(function, '__name__', 'it')} "
-            f"changes it. {REMEDY}"
-        )
+    with contextlib.suppress(ValidationError):
+        if function(*given, **options).shape == PROBE:
+            return
+    raise ValidationError(
+        f"op-tree: expected a shape for {first!r} before {getattr(function, '__name__', 'it')} "
+        f"changes it. {REMEDY}"
+    )
 
 
 def _operator(name: str, reflected: bool = False) -> Any:
