@@ -311,10 +311,8 @@ def get_description(this: Any) -> Any:
     """
     if isinstance(this, Describable):
         return this.__describe__()
-    if isinstance(this, np.ndarray):
+    if isinstance(this, (np.ndarray, np.generic)):
         return get_description(this.tolist())
-    if isinstance(this, np.generic):
-        return get_description(this.item())
     if isinstance(this, float) and not math.isfinite(this):
         raise DescriptionError(f"{this!r} cannot be written as JSON. Use None for 'no limit'.")
     if isinstance(this, str):
