@@ -171,7 +171,7 @@ def test_of_a_nan_there_is_no_score_unless_it_does_not_count(columns):
     expected = pytest.approx(evaluated(t, p, mask, scorers), rel=1e-12)
     rest = mask[:, 0] != 0
     assert evaluated(t[rest], p[rest], mask[rest], scorers) == expected
-    p[[1, 5, 6]] = np.nan
+    p[[0, 5, 6]] = np.nan
     assert evaluated(t, p, mask, scorers) == expected
     p[10] = np.nan
     assert np.isnan([*evaluated(t, p, mask, scorers).values()]).all()

@@ -123,6 +123,14 @@ def test_wrong_kinds_of_arguments(name):
         cls(IMAGES, {"default": 1})
 
 
+def test_wrappers_nest():
+    cropped = RandomCrop(source(), {"default": (2, 3)})
+    wrapped = OneHot(Flip(Pad(cropped, {"default": 1})), {"targets": 4})
+    (batch,) = list(wrapped())
+    assert batch["default"].shape == (2, 6, 4, 5, 3)
+    assert wrapped.data_shapes == {"default": (4, 5, 3), "targets": (4,), "labels": (2,)}
+
+
 def test_base_is_abstract():
     with pytest.raises(NotImplementedError, match="Wrapper does not define transform"):
         next(Wrapper(source(), {"default": 1})())
