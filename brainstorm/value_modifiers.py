@@ -72,18 +72,14 @@ class _Modifier(Traceable, Seedable):
         rnd: Source of random numbers.
     """
 
-    __undescribed__: Any = {"_scratch": None}
+    __undescribed__: Any = {"_scratch"}
 
     layer_name: str | None = None
     view_name: str | None = None
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._scratch = _Scratch()
-
-    def __init_from_description__(self, description: Mapping[str, Any]) -> None:
-        super().__init_from_description__(description)
-        self._scratch = _Scratch()
+    @functools.cached_property
+    def _scratch(self) -> _Scratch:
+        return _Scratch()
 
     def _check(self, fits: bool, what: str) -> None:
         if not fits:
