@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from brainstorm.tools.building import create_layer, create_net_from_spec, get_in_out_layers
-from brainstorm.tools.drawing import draw_network, network_as_dot, network_as_svg
+from brainstorm.tools.drawing import (
+    draw_network,
+    get_network_info,
+    network_as_dot,
+    network_as_svg,
+    print_network_info,
+)
 from brainstorm.tools.evaluation import (
     evaluate,
     extract,
@@ -13,7 +19,6 @@ from brainstorm.tools.evaluation import (
     split,
 )
 from brainstorm.tools.generation import generate
-from brainstorm.tools.inspection import get_network_info, print_network_info
 from brainstorm.tools.plotting import (
     plot_activations,
     plot_bands,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from brainstorm.errors import (
@@ -149,10 +149,8 @@ ACTIVATIONS = {"l": "linear", "r": "rel", "s": "sigmoid", "t": "tanh"}
 POOLING = {"m": "max", "a": "avg"}
 TIME_POOLING = {"l": "last", "a": "avg", "m": "max", "s": "sum"}
 UPSAMPLING = {"n": "nearest", "b": "bilinear"}
-LETTERS = "FRLTBDCPU"
 
-_TOKEN = re.compile(r"[A-Z]|[a-z]|\d+\.?\d*|\.\d+")
-_SEPARATORS = re.compile(r"[\s:/|]+")
+_TOKENS = re.compile(r"[\s:/|]+|([A-Z]|[a-z]|\d+\.?\d*|\.\d+)|(?s:(.))")
 
 
 class _LayerSpec:
@@ -189,23 +187,48 @@ class _LayerSpec:
             return self.integer(f"after {mark!r}")
         return default
 
+    def window(self) -> dict[str, Any]:
+        kernel = self.integer("kernel size")
+        padding, stride = self.marked_integer("p", 0), self.marked_integer("s", 1)
+        return {"kernel_size": (kernel, kernel), "stride": (stride, stride), "padding": padding}
+
+
+#: Letter to a function that creates the layer; arguments are consumed in the order of the text.
+LETTERS: dict[str, Callable[[_LayerSpec], ConstructionWrapper]] = {
+    "F": lambda spec: FullyConnected(
+        activation=spec.choice(ACTIVATIONS, "rel"), size=spec.integer("size")
+    ),
+    "R": lambda spec: Recurrent(
+        activation=spec.choice(ACTIVATIONS, "tanh"), size=spec.integer("size")
+    ),
+    "L": lambda spec: Lstm(activation=spec.choice(ACTIVATIONS, "tanh"), size=spec.integer("size")),
+    "T": lambda spec: TimePooling(spec.choice(TIME_POOLING, "last")),
+    "B": lambda spec: BatchNorm(),
+    "D": lambda spec: Dropout(spec.optional_number(0.5)),
+    "C": lambda spec: Convolution2D(
+        activation=spec.choice(ACTIVATIONS, "rel"),
+        num_filters=spec.integer("number of filters"),
+        **spec.window(),
+    ),
+    "P": lambda spec: Pooling2D(type=spec.choice(POOLING, "max"), **spec.window()),
+    "U": lambda spec: Upsampling2D(
+        type=spec.choice(UPSAMPLING, "nearest"), scale=spec.integer("scale")
+    ),
+}
+
 
 def _parse(spec: str) -> Iterator[_LayerSpec]:
     if not isinstance(spec, str):
         raise NetworkValidationError(f"spec: expected a text such as 'F100 D F50', got {spec!r}.")
-    position, tokens = 0, []
-    while position < len(spec):
-        separator = _SEPARATORS.match(spec, position)
-        token = None if separator else _TOKEN.match(spec, position)
-        if not separator and not token:
+    matches = list(_TOKENS.finditer(spec))
+    for match in matches:
+        if match[2]:
             raise NetworkValidationError(
-                f"spec {spec!r}: unexpected {spec[position]!r} at position {position}."
+                f"spec {spec!r}: unexpected {match[2]!r} at position {match.start()}."
             )
-        if token:
-            tokens.append(token.group())
-        position = (separator or token).end()  # type: ignore[union-attr]
+    tokens = [match[1] for match in matches if match[1]]
     starts = [i for i, token in enumerate(tokens) if token.isupper()]
-    if tokens and (not starts or starts[0] != 0):
+    if tokens and not tokens[0].isupper():
         raise NetworkValidationError(
             f"spec {spec!r}: expected a capital letter at the start, one of {', '.join(LETTERS)}."
         )
@@ -232,40 +255,10 @@ def create_layer(spec: str) -> ConstructionWrapper:
 def _make_layer(spec: _LayerSpec) -> ConstructionWrapper:
     if spec.letter not in LETTERS:
         raise UnknownPathError(unknown("layer letter in spec", spec.letter, LETTERS))
-    if spec.letter == "F":
-        activation = spec.choice(ACTIVATIONS, "rel")
-        layer = FullyConnected(spec.integer("size"), activation)
-    elif spec.letter in "RL":
-        activation = spec.choice(ACTIVATIONS, "tanh")
-        constructor = Recurrent if spec.letter == "R" else Lstm
-        layer = constructor(spec.integer("size"), activation)
-    elif spec.letter == "T":
-        layer = TimePooling(spec.choice(TIME_POOLING, "last"))
-    elif spec.letter == "B":
-        layer = BatchNorm()
-    elif spec.letter == "U":
-        kind = spec.choice(UPSAMPLING, "nearest")
-        layer = Upsampling2D(spec.integer("scale"), kind)
-    elif spec.letter == "D":
-        layer = Dropout(spec.optional_number(0.5))
-    else:
-        layer = _make_window_layer(spec)
+    layer = LETTERS[spec.letter](spec)
     if spec.arguments:
         raise spec.fail(f"nothing more, got {''.join(spec.arguments)!r}")
     return layer
-
-
-def _make_window_layer(spec: _LayerSpec) -> ConstructionWrapper:
-    if spec.letter == "C":
-        activation, filters = spec.choice(ACTIVATIONS, "rel"), spec.integer("number of filters")
-    else:
-        kind = spec.choice(POOLING, "max")
-    kernel = spec.integer("kernel size")
-    padding, stride = spec.marked_integer("p", 0), spec.marked_integer("s", 1)
-    size, step = (kernel, kernel), (stride, stride)
-    if spec.letter == "C":
-        return Convolution2D(filters, size, step, padding, activation)
-    return Pooling2D(size, kind, step, padding)
 
 
 def create_net_from_spec(

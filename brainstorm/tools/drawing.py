@@ -1,8 +1,9 @@
-"""Networks as drawings: text for Graphviz, and pictures if Graphviz is installed."""
+"""Networks as text, and as drawings: text for Graphviz, and pictures if Graphviz is installed."""
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,20 @@ from brainstorm.errors import MissingDependencyError, ValidationError
 from brainstorm.network import Network
 from brainstorm.optional import require
 from brainstorm.structure.buffer_structure import format_shape
+from brainstorm.structure.summary import summarize
 
 #: Characteristic of a layer to the color of its box; the first match counts.
 COLORS = {"source": "#e3e3e3", "loss": "#f9d5ce", "stats": "#fbeec2", "parameters": "#d6e6f7"}
+
+
+def get_network_info(net: Network) -> str:
+    """Return a text with all layers: the table of their properties, and the tree of buffers."""
+    return f"{summarize(net.layers)}\n\n{net.tree()!r}"
+
+
+def print_network_info(net: Network) -> None:
+    """Write `get_network_info` to standard output."""
+    sys.stdout.write(get_network_info(net) + "\n")
 
 
 def draw_network(network: Network, file_name: str | os.PathLike[str] = "network.png") -> None:

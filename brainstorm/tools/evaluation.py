@@ -112,15 +112,7 @@ def evaluate(
 
 
 def check_iterator(function: str, iter: Any) -> None:
-    """Check that something can be called for batches.
-
-    Args:
-        function: The function that it was given to, for the message.
-        iter: It.
-
-    Raises:
-        ValidationError: It cannot be called.
-    """
+    """Check that something given to a function can be called for batches."""
     if not callable(iter):
         raise ValidationError(
             f"{function}: expected a data iterator, such as Minibatches(100, default=x, targets=y),"
@@ -136,9 +128,7 @@ def busy(batches: Iterable[Mapping[str, Array]]) -> Iterator[Mapping[str, Array]
 def merge_statistics(network: Any, gather: Callable[[Any], list[Any]]) -> None:
     """Set the sums of statistics layers to those over several processes.
 
-    Args:
-        network: The network.
-        gather: Returns the values of all processes, given that of this one.
+    `gather` returns the values of all processes, given that of this one.
     """
     paths = network.statistics_paths
     parts = gather([network.get(path) for path in paths])
