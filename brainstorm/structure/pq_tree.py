@@ -10,14 +10,14 @@ a tree: if a set does not fit, the caller still has the previous tree.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, eq=False)
 class _Node:
     kind: str  # 'leaf', 'P' or 'Q'
     children: tuple[_Node, ...] = ()
-    mask: int = field(default=0)  # the leaves below, as bits
+    mask: int = 0  # the leaves below, as bits
 
     @property
     def first_leaf(self) -> int:
@@ -40,11 +40,7 @@ def _group(nodes: list[_Node]) -> list[_Node]:
 
 
 class PQTree:
-    """All orders of ``0 .. size - 1`` in which the sets added so far are consecutive.
-
-    Args:
-        size: Number of elements.
-    """
+    """All orders of ``0 .. size - 1`` in which the sets added so far are consecutive."""
 
     def __init__(self, size: int) -> None:
         self._root = _node("P", [_Node("leaf", (), 1 << i) for i in range(size)])
@@ -70,7 +66,7 @@ class PQTree:
             path.append((node, inside[0]))
             node = node.children[inside[0]]
         if node.mask & ~wanted:
-            replaced = self._restrict(node, wanted)
+            replaced = _restrict(node, wanted)
             if replaced is None:
                 return False
             for parent, index in reversed(path):
@@ -78,39 +74,6 @@ class PQTree:
                 replaced = _node(parent.kind, children)
             self._root = replaced
         return True
-
-    def _restrict(self, node: _Node, wanted: int) -> _Node | None:
-        if node.kind == "P":
-            empty, partial, full = self._sorted_children(node, wanted)
-            if len(partial) > 2:
-                return None
-            left = _linearize(partial[0], wanted) if partial else []
-            right = _linearize(partial[1], wanted) if len(partial) == 2 else []
-            if left is None or right is None:
-                return None
-            middle = _node("Q", [*left, *_group(full), *reversed(right)])
-            return _node("P", [*empty, middle])
-        # Q: empty* partial? full* partial? empty*
-        touched = [i for i, child in enumerate(node.children) if child.mask & wanted]
-        first, last = touched[0], touched[-1]
-        if any(node.children[i].mask & ~wanted for i in range(first + 1, last)):
-            return None
-        left = _linearize(node.children[first], wanted)
-        right = _linearize(node.children[last], wanted)
-        if left is None or right is None:
-            return None
-        inner = node.children[first + 1 : last]
-        return _node(
-            "Q",
-            [*node.children[:first], *left, *inner, *reversed(right), *node.children[last + 1 :]],
-        )
-
-    @staticmethod
-    def _sorted_children(node: _Node, wanted: int) -> tuple[list[_Node], list[_Node], list[_Node]]:
-        empty = [c for c in node.children if not c.mask & wanted]
-        full = [c for c in node.children if not c.mask & ~wanted]
-        partial = [c for c in node.children if c.mask & wanted and c.mask & ~wanted]
-        return empty, partial, full
 
     def order(self) -> list[int]:
         """Return one of the orders, preferring small numbers first."""
@@ -130,26 +93,49 @@ class PQTree:
         return order
 
 
+def _restrict(node: _Node, wanted: int) -> _Node | None:
+    """Return the orders of a node in which the wanted leaves are consecutive; `None`: no such."""
+    if node.kind == "P":
+        empty, partial, full = _sort(node.children, wanted)
+        row = [*partial[:1], *_group(full), *partial[1:]]
+    else:
+        touched = [i for i, child in enumerate(node.children) if child.mask & wanted]
+        first, end = touched[0], touched[-1] + 1
+        row = list(node.children[first:end])
+    if any(child.mask & ~wanted for child in row[1:-1]):
+        return None
+    left = _linearize(row[0], wanted)
+    right = _linearize(row[-1], wanted) if len(row) > 1 else []
+    if left is None or right is None:
+        return None
+    middle = [*left, *row[1:-1], *reversed(right)]
+    if node.kind == "P":
+        return _node("P", [*empty, _node("Q", middle)])
+    return _node("Q", [*node.children[:first], *middle, *node.children[end:]])
+
+
 def _linearize(node: _Node, wanted: int) -> list[_Node] | None:
     """Return nodes in order, first those without wanted leaves, last those with only such."""
     head: list[_Node] = []
     tail: list[_Node] = []
     while node.mask & wanted and node.mask & ~wanted:
-        empty, partial, full = PQTree._sorted_children(node, wanted)
-        if len(partial) > 1:
+        children, is_fixed = node.children, node.kind == "Q"
+        if is_fixed and (not children[0].mask & ~wanted or not children[-1].mask & wanted):
+            children = children[::-1]
+        empty, partial, full = _sort(children, wanted)
+        if len(partial) > 1 or (is_fixed and (*empty, *partial, *full) != children):
             return None
-        if node.kind == "Q":
-            row = list(node.children)
-            if not row[0].mask & ~wanted or not row[-1].mask & wanted:
-                row.reverse()
-            if row != [*(c for c in row if c in empty), *partial, *(c for c in row if c in full)]:
-                return None
-            head += [c for c in row if c in empty]
-            tail = [c for c in row if c in full] + tail
-        else:
-            head += _group(empty)
-            tail = _group(full) + tail
+        head += empty if is_fixed else _group(empty)
+        tail = (full if is_fixed else _group(full)) + tail
         if not partial:
             return head + tail
         node = partial[0]
     return [*head, node, *tail]
+
+
+def _sort(children: tuple[_Node, ...], wanted: int) -> tuple[list[_Node], list[_Node], list[_Node]]:
+    """Return the children with none, some and only wanted leaves."""
+    empty = [c for c in children if not c.mask & wanted]
+    partial = [c for c in children if c.mask & wanted and c.mask & ~wanted]
+    full = [c for c in children if not c.mask & ~wanted]
+    return empty, partial, full
