@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
-from typing import Any, NamedTuple, TypeAlias
+from functools import cached_property
+from typing import Any, TypeAlias
 
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.structure.buffer_structure import CONSTANT, TIME, BufferStructure
@@ -38,27 +38,20 @@ def create_buffer_views_from_layout(
         path: Dotted path of `layout`, with a dot at the end unless empty.
         arrays: Keeps their arrays when these change.
     """
-    source = _Source(buffers, hubs, handler, arrays or ViewArrays())
+    arrays = arrays or ViewArrays()
     names, origin = get_order(layout), Origin(path.rstrip("."), layout, handler)
-    if existing is None:
-        return BufferView.planned(names, _Plan(source, layout, names, path), origin, source.arrays)
+    present = {} if existing is None else existing._below or {}
     below = {
         name: create_buffer_views_from_layout(
-            layout[name], buffers, hubs, handler, view, f"{path}{name}.", source.arrays
+            layout[name], buffers, hubs, handler, view, f"{path}{name}.", arrays
         )
-        for name, view in (existing._below or {}).items()
+        for name, view in present.items()
     }
-    existing.adjust(names, _Plan(source, layout, names, path, below), origin)
+    plan = _Plan(layout, buffers, hubs, handler, path, arrays, below)
+    if existing is None:
+        return BufferView.planned(names, plan, origin, arrays)
+    existing.adjust(names, plan, origin)
     return existing
-
-
-class _Source(NamedTuple):
-    """The source of the arrays of all views of a tree."""
-
-    buffers: Sequence[Array]
-    hubs: Sequence[Hub]
-    handler: Handler
-    arrays: ViewArrays
 
 
 class _Plan:
@@ -66,87 +59,70 @@ class _Plan:
 
     def __init__(
         self,
-        source: _Source,
         layout: Node,
-        names: Sequence[str],
+        buffers: Sequence[Array],
+        hubs: Sequence[Hub],
+        handler: Handler,
         path: str,
-        below: Mapping[str, BufferView] | None = None,
+        arrays: ViewArrays,
+        below: Mapping[str, BufferView],
     ) -> None:
-        self._about = source, layout, names, path, below or {}
+        self._layout, self._buffers, self._hubs, self._handler = layout, buffers, hubs, handler
+        self._path, self._arrays, self._below = path, arrays, below
 
     def __call__(self) -> Members:
-        buffers = self._about[0].buffers
-        members, full, joints = self._makers
+        children, full, joints = self._makers
         return Members(
-            [make(buffers) for make in members],
-            full(buffers),
-            {group: make(buffers) for group, make in joints.items()},
+            [make() for make in children],
+            full(),
+            {group: make() for group, make in joints.items()},
         )
 
     @cached_property
     def _makers(self) -> tuple[list[_Make], _Make, dict[tuple[str, ...], _Make]]:
-        source, layout, names, path, below = self._about
-        buffers, hubs, handler, arrays = source
-        members = [
-            _array(layout[name], hubs, handler, path + name)
-            if layout[name]["@type"] == "array"
-            else partial(
-                _same,
-                below[name]
-                if name in below
-                else create_buffer_views_from_layout(
-                    layout[name], buffers, hubs, handler, None, f"{path}{name}.", arrays
-                ),
-            )
-            for name in names
-        ]
-        full = _joined(layout, [layout[name] for name in names], hubs, flat=True)
+        layout = self._layout
+        nodes = {name: layout[name] for name in get_order(layout)}
+        children = [self._child(name, node) for name, node in nodes.items()]
+        is_contiguous = "@slice" in layout
+        full = self._joined(list(nodes.values()), flat=True) if is_contiguous else lambda: None
         groups = layout.get("@joints", ())
-        joints = {g: _joined_group([layout[name] for name in g], hubs) for g in groups}
-        return members, full, joints
+        joints = {g: self._joined([nodes[name] for name in g], flat=False) for g in groups}
+        return children, full, joints
+
+    def _child(self, name: str, node: Node) -> _Make:
+        path = self._path + name
+        if node["@type"] != "array":
+            view = self._below.get(name)
+            if view is None:
+                view = create_buffer_views_from_layout(
+                    node, self._buffers, self._hubs, self._handler, None, f"{path}.", self._arrays
+                )
+            return lambda: view
+        if "@null" in node:
+            null = NullBuffer(path, node["@null"])
+            return lambda: null
+        structure = BufferStructure.from_layout(node)
+        if "@hub" not in node:
+            array = self._handler.allocate(structure.get_shape(0, 0))
+            return lambda: array
+        return self._part(structure, node["@hub"], node["@slice"])
+
+    def _part(self, structure: BufferStructure, number: int, where: tuple[int, int]) -> _Make:
+        buffers, hub = self._buffers, self._hubs[number]
+        return lambda: structure.create_from_buffer_hub(buffers[number], hub, where)
+
+    def _joined(self, nodes: Sequence[Node], flat: bool) -> _Make:
+        """Return the maker of one array over adjacent ones, of which constant ones may be flat."""
+        number, start, stop = nodes[0]["@hub"], nodes[0]["@slice"][0], nodes[-1]["@slice"][1]
+        hub, shape = self._hubs[number], (stop - start,)
+        if hub.buffer_type == CONSTANT and not flat:
+            shape = (sum(node["@shape"][0] for node in nodes), *nodes[0]["@shape"][1:])
+        columns = (hub.columns,) if hub.columns else ()
+        markers = (hub.time, "B")[TIME - hub.buffer_type :]
+        context = min(node.get("@context_size", 0) for node in nodes)
+        structure = BufferStructure(*markers, *shape, *columns, context_size=context)
+        return self._part(structure, number, (start, stop))
 
 
-#: Returns a member of a view, given the hubs' arrays.
-_Make: TypeAlias = Callable[[Sequence[Array]], Any]
-
-
-def _same(member: Any, buffers: Sequence[Array]) -> Any:
-    return member
-
-
-def _array(node: Node, hubs: Sequence[Hub], handler: Handler, path: str) -> _Make:
-    if "@null" in node:
-        return partial(_same, NullBuffer(path, node["@null"]))
-    structure = BufferStructure.from_layout(node)
-    if "@hub" not in node:
-        return partial(_same, handler.allocate(structure.get_shape(0, 0)))
-    return _part(structure, hubs, node["@hub"], node["@slice"])
-
-
-def _part(
-    structure: BufferStructure, hubs: Sequence[Hub], number: int, where: tuple[int, int]
-) -> _Make:
-    return lambda buffers: structure.create_from_buffer_hub(buffers[number], hubs[number], where)
-
-
-def _joined(view: Node, nodes: Sequence[Node], hubs: Sequence[Hub], flat: bool) -> _Make:
-    if "@slice" not in view:
-        return partial(_same, None)
-    start, stop = view["@slice"]
-    shape: tuple[Any, ...] = (stop - start,)
-    hub = hubs[view["@hub"]]
-    if hub.buffer_type == CONSTANT and not flat:
-        first = nodes[0]["@shape"]
-        shape = (sum(node["@shape"][0] for node in nodes), *first[1:])
-    if hub.columns:
-        shape = (*shape, hub.columns)
-    markers = (hub.time, "B")[TIME - hub.buffer_type :]
-    context = min(node.get("@context_size", 0) for node in nodes)
-    structure = BufferStructure(*markers, *shape, context_size=context)
-    return _part(structure, hubs, view["@hub"], (start, stop))
-
-
-def _joined_group(nodes: Sequence[Node], hubs: Sequence[Hub]) -> _Make:
-    slices = [node["@slice"] for node in nodes]
-    together = {"@hub": nodes[0]["@hub"], "@slice": (slices[0][0], slices[-1][1])}
-    return _joined(together, nodes, hubs, flat=False)
+#: Returns a member of a view.
+_Make: TypeAlias = Callable[[], Any]
