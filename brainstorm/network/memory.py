@@ -24,11 +24,7 @@ from brainstorm.structure.summary import network_tree, summarize
 
 
 def check_handler(handler: Any) -> None:
-    """Check that something is a handler.
-
-    Raises:
-        NetworkValidationError: It is not a handler.
-    """
+    """Raise an error if something is not a handler."""
     if not isinstance(handler, Handler):
         raise NetworkValidationError(
             f"expected a handler such as NumpyHandler(), got {shown(handler)}."

@@ -283,7 +283,6 @@ class Network(NetworkPasses, Describable):
                     f"{filename!r}, {path}: expected shape {tuple(net.buffer[path].shape)}, got "
                     f"{values.shape}."
                 )
-        for path, values in arrays.items():
             net.handler.set_from_numpy(net.buffer[path], values)
         return net
 

@@ -28,14 +28,7 @@ if TYPE_CHECKING:
 def allocate_past(layer: Layer, steps: int, position: Array, source: int = 1) -> BufferView:
     """Return memory for the state that a layer keeps of `steps` steps; see `Layer.remember`.
 
-    Args:
-        layer: The layer.
-        steps: Maximum number of steps.
-        position: The number of steps so far, (B, 1), which layers share.
-        source: The second length S.
-
-    Raises:
-        LayerValidationError: The layer does not compute step by step, or not for as many steps.
+    Layers share `position`, the number of steps so far, (B, 1).
     """
     remembered, batch = layer.remembered(steps), position.shape[0]
     shapes = [structure.get_shape(steps, batch, source) for structure in remembered.values()]

@@ -112,10 +112,8 @@ def collect_all_outgoing_connections(layer: Mapping[str, Any], name: str) -> lis
 
 def collect_all_connections(architecture: Architecture) -> list[Connection]:
     """Return all connections of an architecture, sorted, each once."""
-    found: set[Connection] = set()
-    for name, layer in architecture.items():
-        found.update(collect_all_outgoing_connections(layer, name))
-    return sorted(found)
+    outgoing = (collect_all_outgoing_connections(la, name) for name, la in architecture.items())
+    return sorted(set().union(*outgoing))
 
 
 # -- checks -------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,14 @@ from brainstorm.handlers import get_default_handler
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView, find_array
-from brainstorm.structure.hubs import Hub
+from brainstorm.structure.hubs import Hub, HubArrays, last_axis_slice
 from brainstorm.structure.layout import Node, gather_array_nodes
-from brainstorm.structure.placement import get_total_size_slices_and_shapes, measure_bytes, place
+from brainstorm.structure.memory import describe_shortage
+from brainstorm.structure.placement import get_total_size_slices_and_shapes, place
 from brainstorm.structure.turns import Turn
 from brainstorm.structure.view_arrays import ViewArrays
 from brainstorm.structure.view_tree import create_buffer_views_from_layout
-from brainstorm.utils import Array, format_bytes, get_by_path, product
+from brainstorm.utils import Array, format_bytes
 
 
 class BufferManager:
@@ -46,14 +47,6 @@ class BufferManager:
         capacities: Number of values in each of them.
     """
 
-    full_buffers: list[Array]
-    capacities: list[int]
-    #: For each hub how many values it has had at most, and where it starts.
-    _largest: list[int]
-    _starts: list[int]
-    #: T, B and S that the memory is known to suffice for, and so for smaller ones; `None`: none.
-    _fitting: tuple[int, ...] | None
-
     def __init__(
         self,
         layout: Node,
@@ -62,7 +55,9 @@ class BufferManager:
         allocate: Callable[[tuple[int, ...]], Array | None] | None = None,
     ) -> None:
         self._allocate = allocate
-        self._take(get_default_handler() if handler is None else handler, layout, hubs)
+        self.handler = get_default_handler() if handler is None else handler
+        self.layout, self.hubs = layout, list(hubs)
+        self.nodes = dict(gather_array_nodes(layout))
         self.position: int | None = None
         self.turn = Turn(self)
         self.lane = self.handler.new_lane()
@@ -78,7 +73,10 @@ class BufferManager:
         self.release()
         self._place(0, 0, 0)
         with self.turn:
-            self._fill_persistent()
+            for path in self.persistent_paths:
+                node = self.nodes[path]
+                array = self.part(node["@hub"], *node["@slice"])
+                self.handler.set_from_numpy(array, np.full(array.shape, node["@initial_value"]))
 
     # -- size -----------------------------------------------------------------------------------
 
@@ -118,13 +116,30 @@ class BufferManager:
         """Number of values allocated, over all three buffers."""
         return sum(self.capacities)
 
+    def release(self) -> None:
+        """Release all memory; the next `resize` allocates again."""
+        self.buffers = HubArrays(self.hubs)
+        #: For each hub how many values it has had at most, and where it starts.
+        self._largest, self._starts = [0] * len(self.hubs), list[int]()
+        #: T, B and S that the memory is known to suffice for, and so for smaller ones.
+        self._fitting: tuple[int, ...] | None = None
+        self.full_buffers: list[Array] = [None, None, None]
+        self.capacities = [0, 0, 0]
+        self._forget_places()
+        self._carried: list[Array | None] | None = None
+        self.time_size = self.batch_size = self.source_size = 0
+
+    def close(self) -> None:
+        """Release everything permanently."""
+        self.release()
+        self._views = self._viewed = None
+
     def resize(self, time_size: int, batch_size: int, source_size: int = 1) -> BufferView:
         """Allocate memory for sequences of `time_size` steps in batches of `batch_size`.
 
-        If there is a second length S, it is `source_size`.
-
         Memory only grows, and constant buffers (parameters) stay in place; the content of the
-        others is undefined afterwards. The views are the same objects as before.
+        others is undefined afterwards. The views are the same objects as before. If there is a
+        second length S, it is `source_size`.
 
         Raises:
             OutOfMemoryError: The allocation failed. The previous size is kept.
@@ -169,11 +184,9 @@ class BufferManager:
         if self._fitting is None or any(map(operator.gt, counts, self._largest)):
             self._move(list(map(max, counts, self._largest)), *sizes)
         try:
-            placed = _HubArrays(self.hubs)
-            placed.place(self.full_buffers, self._starts, sizes)
-            list(placed)
+            list(HubArrays(self.hubs, self.full_buffers, self._starts, sizes))
         except (OverflowError, ValueError) as error:  # raised by NumPy, even if T or B is 0
-            raise OutOfMemoryError(self._out_of_memory_text(*(n or 1 for n in sizes))) from error
+            raise self._out_of_memory(*(n or 1 for n in sizes)) from error
         if self._fitting is None or all(map(operator.ge, sizes, self._fitting)):
             self._fitting = sizes
 
@@ -186,7 +199,7 @@ class BufferManager:
                 try:
                     memory[buffer_type] = (self._allocate or self.handler.allocate)((needed,))
                 except (MemoryError, OverflowError, ValueError) as error:  # NumPy, from 2^63 on
-                    raise OutOfMemoryError(self._out_of_memory_text(*sizes)) from error
+                    raise self._out_of_memory(*sizes) from error
         self.capacities = list(map(max, totals, self.capacities))
         self.full_buffers, self._largest, self._starts = memory, counts, starts
         self._forget_places()
@@ -205,20 +218,9 @@ class BufferManager:
         """Whether anything grows with S."""
         return any("S" in (hub.time, hub.columns) for hub in self.hubs)
 
-    def _out_of_memory_text(self, time: int, batch: int, source: int) -> str:
-        largest = sorted(self.hubs, key=lambda hub: -hub.get_size(time, batch, source))[:8]
-        rows = [
-            f"  {format_bytes(hub.get_size(time, batch, source) * self.item_size):>12}  "
-            f"{', '.join(hub.sources[:3])}{', ...' if len(hub.sources) > 3 else ''}"
-            for hub in largest
-        ]
-        total = measure_bytes(self.hubs, time, batch, self.item_size, source)
-        return (
-            f"cannot allocate {format_bytes(total)} for T={time}, B={batch}"
-            f"{f', S={source}' * self.has_source}. "
-            f"The largest buffers:\n" + "\n".join(rows) + "\nUse a smaller batch (see "
-            "net.largest_batch) or shorter sequences."
-        )
+    def _out_of_memory(self, time: int, batch: int, source: int) -> OutOfMemoryError:
+        sizes = time, batch, source if self.has_source else None
+        return OutOfMemoryError(describe_shortage(self.hubs, self.item_size, *sizes))
 
     # -- content --------------------------------------------------------------------------------
 
@@ -236,7 +238,7 @@ class BufferManager:
             NullBufferError: It is a delta that is not needed, and so not allocated.
         """
         array = find_array(self.views, path)
-        node = get_by_path(self.layout, path)
+        node = self.nodes[path]
         lifetime = self.hubs[node["@hub"]].lifetime if "@hub" in node else None
         if lifetime is None:
             return array
@@ -249,10 +251,7 @@ class BufferManager:
         return array
 
     def begin_pass(self, position: int) -> None:
-        """Record that a pass begins; shared memory cannot be read until it has ended.
-
-        Args:
-            position: The position of its first step.
+        """Record that a pass begins at a position; shared memory can be read when it has ended.
 
         Raises:
             NetworkValidationError: It is a backward pass not directly after its forward pass,
@@ -266,63 +265,34 @@ class BufferManager:
             )
         self.position = None
 
-    def _take(self, handler: Handler, layout: Node, hubs: Sequence[Hub]) -> None:
-        self.handler, self.layout, self.hubs = handler, layout, list(hubs)
-        self.nodes = dict(gather_array_nodes(layout))
-
-    def _persistent_nodes(self) -> list[tuple[str, Node]]:
-        return [(p, n) for p, n in self.nodes.items() if n.get("@persistent")]
-
     @property
     def persistent_paths(self) -> list[str]:
         """Paths of the buffers that are saved with the network in addition to the parameters."""
-        return [path for path, _ in self._persistent_nodes()]
-
-    def _fill_persistent(self) -> None:
-        for _, node in self._persistent_nodes():
-            array = self.part(node["@hub"], *node["@slice"])
-            values = np.full(array.shape, node["@initial_value"])
-            self.handler.set_from_numpy(array, values)
+        return [path for path, node in self.nodes.items() if node.get("@persistent")]
 
     def set_handler(self, handler: Handler) -> None:
         """Move to another handler; parameters and persistent buffers keep their values."""
-        self._rebuild(handler, self.layout, self.hubs)
+        self.set_layout(self.layout, self.hubs, handler)
 
-    def set_layout(self, layout: Node, hubs: Sequence[Hub]) -> None:
+    def set_layout(self, layout: Node, hubs: Sequence[Hub], handler: Handler | None = None) -> None:
         """Use another layout of the same layers; keeps the same values as `set_handler`."""
-        self._rebuild(self.handler, layout, hubs)
-
-    def _rebuild(self, handler: Handler, layout: Node, hubs: Sequence[Hub]) -> None:
+        handler = self.handler if handler is None else handler
         kept = {
             path: self.handler.get_numpy_copy(self.views[path])
             for path in ["parameters", *self.persistent_paths]
         }
-        before = dict(self.__dict__)
-        self._take(handler, layout, hubs)
+        before, sizes = dict(self.__dict__), self.sizes
+        self.handler, self.layout, self.hubs = handler, layout, list(hubs)
+        self.nodes = dict(gather_array_nodes(layout))
         self.lane = handler.new_lane()
         self.release()
         try:
-            self._place(*(before[f"{name}_size"] for name in ("time", "batch", "source")))
+            self._place(*sizes)
         except BaseException:
             self.__dict__.update(before)
             raise
         for path, values in kept.items():
             handler.set_from_numpy(self.views[path], values)
-
-    def release(self) -> None:
-        """Release all memory; the next `resize` allocates again."""
-        self.buffers = _HubArrays(self.hubs)
-        self._largest, self._starts, self._fitting = [0] * len(self.hubs), [], None
-        self.full_buffers = [None, None, None]
-        self.capacities = [0, 0, 0]
-        self._forget_places()
-        self._carried: list[Array | None] | None = None
-        self.time_size = self.batch_size = self.source_size = 0
-
-    def close(self) -> None:
-        """Release everything permanently."""
-        self.release()
-        self._views = self._viewed = None
 
     def clear_backward_buffers(self) -> None:
         """Fill buffers of the backward pass that do not share memory with zeros."""
@@ -339,12 +309,12 @@ class BufferManager:
 
     # -- context --------------------------------------------------------------------------------
 
-    def _context_hubs(self, time: str = "T") -> list[tuple[int, Hub]]:
+    def _context_hubs(self, times: str = "T") -> list[tuple[int, Hub]]:
         """Return the hubs that hold a state; only that over T is carried on."""
         return [
             (i, hub)
             for i, hub in enumerate(self.hubs)
-            if hub.context_size and not hub.is_backward_only and hub.time == time
+            if hub.context_size and not hub.is_backward_only and hub.time in times
         ]
 
     def get_context(self, out: Sequence[Array | None] | None = None) -> list[Array | None]:
@@ -366,8 +336,7 @@ class BufferManager:
             # Row -k is k steps back, either in this sequence or in its own context.
             for k in range(hub.context_size):
                 step = self.time_size - hub.context_size + k
-                source = step if step >= 0 else self.time_size + hub.context_size + step
-                self.handler.copy_to(rows[source], state[k])
+                self.handler.copy_to(rows[step % rows.shape[0]], state[k])
             context[i] = state
         return context
 
@@ -421,55 +390,16 @@ class BufferManager:
 
         Sequences of the second length S are never continued, and start from zeros.
         """
-        times = ["S"]
         if context is not None:
             self.apply_context(context)
-        elif self._carried is None:
-            times += "T"
-        self._clear_contexts(times)
+        continues = context is not None or self._carried is not None
+        self.clear_context("S" if continues else "TS")
 
-    def clear_context(self) -> None:
+    def clear_context(self, times: str = "TS") -> None:
         """Start the next forward pass from zeros."""
-        self._clear_contexts("TS")
-
-    def _clear_contexts(self, times: Iterable[str]) -> None:
-        hubs = [item for time in times for item in self._context_hubs(time)]
+        hubs = self._context_hubs(times)
         self.handler.clear([self._context_rows(i, hub) for i, hub in hubs])
 
     def _context_rows(self, number: int, hub: Hub) -> Array:
         buffer = self.buffers[number]
         return buffer[buffer.shape[0] - hub.context_size : buffer.shape[0]]
-
-
-class _HubArrays(Sequence[Array]):
-    """The arrays of the hubs, created when needed.
-
-    Args:
-        hubs: The hubs.
-    """
-
-    def __init__(self, hubs: Sequence[Hub]) -> None:
-        self._hubs = hubs
-        self._made: dict[int, Array] = {}
-
-    def place(self, memory: Sequence[Array], starts: Sequence[int], sizes: tuple[int, ...]) -> None:
-        """Set where the arrays lie, and T, B and S."""
-        self._memory, self._starts, self._sizes = memory, starts, sizes
-        self._made.clear()
-
-    def __len__(self) -> int:
-        return len(self._hubs)
-
-    def __getitem__(self, number: Any) -> Any:
-        array = self._made.get(number)
-        if array is None:
-            hub, start = self._hubs[number], self._starts[number]
-            shape = hub.get_shape(*self._sizes)
-            flat = self._memory[hub.buffer_type][start : start + product(shape)]
-            array = self._made[number] = flat.reshape(shape)
-        return array
-
-
-def last_axis_slice(array: Array, start: int, stop: int) -> Array:
-    """Return the view of an array with its last axis cut to ``start:stop``."""
-    return array[(*(slice(None),) * (len(array.shape) - 1), slice(start, stop))]

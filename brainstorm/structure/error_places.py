@@ -10,20 +10,12 @@ import numpy as np
 
 from brainstorm.errors import HandlerValidationError
 from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure.layout import VIEWS
 
 
 @contextlib.contextmanager
 def naming_places(layer: Any, method: str, views: BufferView) -> Iterator[None]:
-    """Prefix errors of operations with the layer, the pass and the buffer.
-
-    Args:
-        layer: The layer that computes.
-        method: ``'forward_pass'`` or ``'backward_pass'``.
-        views: Its buffers.
-
-    Raises:
-        HandlerValidationError: An operation raised it.
-    """
+    """Prefix errors of operations with the layer, the pass (a method) and the buffer."""
     try:
         yield
     except HandlerValidationError as error:
@@ -39,10 +31,10 @@ def _find_buffer(array: Any, layer: Any, views: BufferView) -> str:
     for category, buffers in views.items():
         for name, buffer in buffers.items():
             bare = getattr(buffer, "array", buffer)
-            if not (_shares(bare, array)):
+            if not _shares(bare, array):
                 continue
             path = f"{category}.{name}"
-            context = _context_size(layer, category, name)
+            context = getattr(layer, VIEWS[category])[name].context_size
             steps = len(bare) - context
             if not context or not _shares(bare[steps:], array):
                 return path
@@ -56,12 +48,3 @@ def _shares(buffer: Any, array: Any) -> bool:
     return all(isinstance(a, np.ndarray) for a in (buffer, array)) and np.shares_memory(
         buffer, array
     )
-
-
-def _context_size(layer: Any, category: str, name: str) -> int:
-    shapes = {
-        "outputs": layer.out_shapes,
-        "output_deltas": layer.out_shapes,
-        "internals": layer.internal_shapes,
-    }
-    return shapes[category][name].context_size if category in shapes else 0

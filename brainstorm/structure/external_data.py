@@ -18,16 +18,10 @@ def check_external_data(
     all_inputs: bool,
     present: tuple[int, int, int] = (1, 1, 1),
 ) -> tuple[int, int, int]:
-    """Check data against the outputs of the Input layer.
+    """Check data against the outputs of the Input layer; return T, B and S.
 
-    Args:
-        data: Name to array; names that the network does not have are ignored.
-        expected: Name to structure.
-        all_inputs: Whether every name must be given.
-        present: T, B and S for axes that no data have.
-
-    Returns:
-        T, B and S.
+    Other names than the expected ones are ignored; `present` are T, B and S for axes that no data
+    have.
 
     Raises:
         MissingDataError: A name is missing, or there is no data at all.
@@ -55,10 +49,9 @@ def check_external_data(
 def split_batch(
     data: Mapping[str, Any], expected: Mapping[str, BufferStructure], batch_size: int
 ) -> Iterator[tuple[Mapping[str, Any], int, int, int]]:
-    """Yield data in parts of at most `batch_size` sequences; constant data is in every part.
+    """Yield data in parts of at most `batch_size` sequences, each with its T, B and S.
 
-    Yields:
-        A part, and its T, B and S.
+    Constant data are in every part.
 
     Raises:
         NetworkValidationError: A shape or dtype does not fit, T, B or S differ, or `batch_size`

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from brainstorm.structure.buffer_structure import BATCH, CONSTANT, BufferStructure
 from brainstorm.structure.pq_tree import PQTree
-from brainstorm.utils import product
+from brainstorm.utils import Array, product
 
 
 @dataclass
@@ -148,3 +149,40 @@ def group_into_hubs(
             starts, stops = zip(*(hub.slices[path] for path in members), strict=True)
             hub.slices[sink] = (min(starts), max(stops))
     return list(hubs.values())
+
+
+class HubArrays(Sequence[Array]):
+    """The arrays of the hubs, created when needed."""
+
+    def __init__(
+        self,
+        hubs: Sequence[Hub],
+        memory: Sequence[Array] = (),
+        starts: Sequence[int] = (),
+        sizes: tuple[int, ...] = (),
+    ) -> None:
+        self._hubs = hubs
+        self._made: dict[int, Array] = {}
+        self.place(memory, starts, sizes)
+
+    def place(self, memory: Sequence[Array], starts: Sequence[int], sizes: tuple[int, ...]) -> None:
+        """Set where the arrays lie, and T, B and S."""
+        self._memory, self._starts, self._sizes = memory, starts, sizes
+        self._made.clear()
+
+    def __len__(self) -> int:
+        return len(self._hubs)
+
+    def __getitem__(self, number: Any) -> Any:
+        array = self._made.get(number)
+        if array is None:
+            hub, start = self._hubs[number], self._starts[number]
+            shape = hub.get_shape(*self._sizes)
+            flat = self._memory[hub.buffer_type][start : start + product(shape)]
+            array = self._made[number] = flat.reshape(shape)
+        return array
+
+
+def last_axis_slice(array: Array, start: int, stop: int) -> Array:
+    """Return the view of an array with its last axis cut to ``start:stop``."""
+    return array[(*(slice(None),) * (len(array.shape) - 1), slice(start, stop))]

@@ -26,7 +26,7 @@ from typing import Any
 
 from brainstorm.errors import NetworkValidationError, unknown
 from brainstorm.structure.aliases import find_aliases
-from brainstorm.structure.architecture import Connection
+from brainstorm.structure.architecture import FLAT_ARRAYS, Connection
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.hubs import Hub, arrange_sources, group_into_hubs
 from brainstorm.structure.orders import (
@@ -50,37 +50,35 @@ NULL_REASON = (
     "Set net.keep_input_deltas = True to compute it."
 )
 
+#: The views of a layer, and its attribute with the structures of their arrays.
+VIEWS = {
+    "inputs": "in_shapes",
+    "outputs": "out_shapes",
+    "parameters": "parameter_shapes",
+    "internals": "internal_shapes",
+    "input_deltas": "in_shapes",
+    "output_deltas": "out_shapes",
+    "gradients": "parameter_shapes",
+}
+BACKWARD_VIEWS = ("input_deltas", "output_deltas", "gradients")
+
 
 # -- the stub: names and shapes -----------------------------------------------------------------
 
 
-def _view(index: int, children: Mapping[str, Node] | None = None) -> Node:
-    return {"@type": "BufferView", "@index": index, **(children or {})}
-
-
-def _arrays(structures: Mapping[str, BufferStructure], index: int, backward: bool = False) -> Node:
-    children = {}
-    for position, (name, structure) in enumerate(structures.items()):
-        children[name] = structure.to_json(position)
-        if backward:
-            children[name]["@is_backward_only"] = True
-    return _view(index, children)
+def _view(index: int) -> Node:
+    return {"@type": "BufferView", "@index": index}
 
 
 def get_layout_stub_for_layer(layer: Any) -> Node:
     """Return the seven views of a layer with the shapes of their arrays, without slices."""
-    stub = _view(
-        0,
-        {
-            "inputs": _arrays(layer.in_shapes, 0),
-            "outputs": _arrays(layer.out_shapes, 1),
-            "parameters": _arrays(layer.parameter_shapes, 2),
-            "internals": _arrays(layer.internal_shapes, 3),
-            "input_deltas": _arrays(layer.in_shapes, 4, backward=True),
-            "output_deltas": _arrays(layer.out_shapes, 5, backward=True),
-            "gradients": _arrays(layer.parameter_shapes, 6, backward=True),
-        },
-    )
+    stub = _view(0)
+    for index, (category, shapes) in enumerate(VIEWS.items()):
+        view = stub[category] = _view(index)
+        for position, (name, structure) in enumerate(getattr(layer, shapes).items()):
+            view[name] = structure.to_json(position)
+            if category in BACKWARD_VIEWS:
+                view[name]["@is_backward_only"] = True
     joints = {key: [tuple(g) for g in groups] for key, groups in layer.joint_buffers.items()}
     if "parameters" in joints:
         joints["gradients"] = joints["parameters"]
@@ -102,11 +100,6 @@ def create_layout_stub(layers: Layers) -> Node:
 
 
 # -- connections --------------------------------------------------------------------------------
-
-
-def _forward_paths(connection: Connection) -> tuple[str, str]:
-    start = get_normalized_path(f"{connection.start_layer}.outputs", connection.output_name)
-    return start, f"{connection.end_layer}.inputs.{connection.input_name}"
 
 
 def get_backward_connection(connection: Connection, layers: Layers) -> tuple[str, str]:
@@ -144,13 +137,11 @@ class NeededDeltas:
     """What the backward pass has to compute.
 
     Attributes:
-        inputs: (layer, input) pairs whose delta is needed.
-        buffers: (layer, input) pairs that get memory: the needed ones, and those of layers that
-            cannot skip a delta.
+        buffers: (layer, input) pairs whose delta gets memory: the needed ones, and those of layers
+            that cannot skip a delta.
         layers: Names of the layers whose backward pass has to run.
     """
 
-    inputs: set[tuple[str, str]] = field(default_factory=set)
     buffers: set[tuple[str, str]] = field(default_factory=set)
     layers: set[str] = field(default_factory=set)
 
@@ -158,26 +149,23 @@ class NeededDeltas:
 def find_needed_deltas(layers: Layers, keep_input_deltas: bool = False) -> NeededDeltas:
     """Determine, for layers in topological order, which deltas lead to a parameter.
 
-    Args:
-        layers: Name to layer.
-        keep_input_deltas: Whether the deltas of the Input layer are wanted too.
+    Those of the Input layer may be wanted too (`keep_input_deltas`).
     """
     needed = NeededDeltas()
     for name, layer in layers.items():
-        ports = [p for p in layer.in_shapes if p not in layer.computes_no_input_deltas_for]
-        for port in ports:
-            sources = [c for c in layer.incoming if c.input_name == port]
-            if any(_leads_to_parameter(c, layers, needed) for c in sources):
-                needed.inputs.add((name, port))
+        ports = set(layer.in_shapes) - set(layer.computes_no_input_deltas_for)
+        wanted = {
+            connection.input_name
+            for connection in layer.incoming
+            if connection.input_name in ports and _leads_to_parameter(connection, layers, needed)
+        }
         trainable = set(layer.parameter_shapes) - set(layer.computes_no_gradients_for)
         is_wanted_input = keep_input_deltas and not layer.in_shapes
-        if trainable or is_wanted_input or any((name, port) in needed.inputs for port in ports):
+        if trainable or is_wanted_input or wanted:
             needed.layers.add(name)
-        for port in ports:
-            if (name, port) in needed.inputs or (
-                name in needed.layers and not layer.accepts_null_deltas
-            ):
-                needed.buffers.add((name, port))
+            if not layer.accepts_null_deltas:
+                wanted = ports
+        needed.buffers.update((name, port) for port in wanted)
     return needed
 
 
@@ -231,14 +219,17 @@ def create_layout(layers: Layers, keep_input_deltas: bool = False) -> tuple[list
     _mark_null_deltas(layout, layers, find_needed_deltas(layers, keep_input_deltas))
     nodes = dict(gather_array_nodes(layout))
     structures = _structures(layers)
-    aliases = _living_aliases(layers, nodes)
+    aliases = {  # of what has memory: a delta may have none
+        path: target
+        for path, target in find_aliases(layers).items()
+        if "@null" not in nodes[path] and "@null" not in nodes[target]
+    }
     forward, backward, twins = _collect_sinks(layers, nodes, aliases)
     flat = {
-        "parameters": [p for item in layers.items() for p in get_parameter_order(*item)],
-        "gradients": [p for item in layers.items() for p in get_gradient_order(*item)],
+        category: [path for path in nodes if f".{category}." in path and path not in aliases]
+        for category in FLAT_ARRAYS
     }
-    groups = [*flat.values(), *_joint_internals(layers)]
-    pinned = [[p for p in group if p not in aliases] for group in groups if group]
+    pinned = [*flat.values(), *_joint_internals(layers)]
 
     order, sharing = _arrange_forward(forward, structures, pinned)
     # The deltas of an input are joined like the input.
@@ -251,8 +242,7 @@ def create_layout(layers: Layers, keep_input_deltas: bool = False) -> tuple[list
             shared[sink] = sorted(sources, key=place.__getitem__)
         else:
             copies[sink] = sources
-    for category, paths in flat.items():
-        shared[category] = [p for p in paths if p not in aliases]
+    shared.update(flat)
     shared.update((path, [target]) for path, target in aliases.items())
 
     pinned_paths = [path for group in pinned for path in group]
@@ -272,21 +262,9 @@ def _structures(layers: Layers) -> dict[str, BufferStructure]:
     return {
         f"{name}.{category}.{port}": structure
         for name, layer in layers.items()
-        for categories, structures in (
-            (("inputs", "input_deltas"), layer.in_shapes),
-            (("outputs", "output_deltas"), layer.out_shapes),
-            (("parameters", "gradients"), layer.parameter_shapes),
-            (("internals",), layer.internal_shapes),
-        )
-        for category in categories
-        for port, structure in structures.items()
+        for category, shapes in VIEWS.items()
+        for port, structure in getattr(layer, shapes).items()
     }
-
-
-def _living_aliases(layers: Layers, nodes: Mapping[str, Node]) -> dict[str, str]:
-    """Return the aliases whose target has memory (a delta may have none)."""
-    aliases = find_aliases(layers)
-    return {p: t for p, t in aliases.items() if "@null" not in nodes[p] and "@null" not in nodes[t]}
 
 
 def _collect_sinks(
@@ -297,7 +275,8 @@ def _collect_sinks(
     backward: Sinks = {}
     twins: dict[str, str] = {}
     for connection in get_connections(layers):
-        source, sink = _forward_paths(connection)
+        source = get_normalized_path(f"{connection.start_layer}.outputs", connection.output_name)
+        sink = f"{connection.end_layer}.inputs.{connection.input_name}"
         source_delta, sink_delta = get_backward_connection(connection, layers)
         source, source_delta = aliases.get(source, source), aliases.get(source_delta, source_delta)
         forward.setdefault(sink, []).append(source)
@@ -315,10 +294,6 @@ def _check_reaches_internal(connection: Connection, layers: Layers) -> None:
             f"connection {connection}: layer {connection.start_layer!r} overwrites the deltas of "
             f"its internals, so this one would have no effect on training. Connect an output."
         )
-
-
-def _category(path: str) -> str:
-    return path.split(".")[1] if "." in path else ""
 
 
 def _joint_internals(layers: Layers) -> Iterator[list[str]]:
@@ -360,12 +335,8 @@ def _sort_hubs(hubs: list[Hub], layout_order: list[str]) -> None:
 
     def key(hub: Hub) -> tuple[bool, int, bool, int]:
         first = min(hub.sources, key=place.__getitem__)
-        return (
-            hub.is_backward_only,
-            hub.buffer_type,
-            _category(first) == "internals",
-            place[first],
-        )
+        is_internal = ".internals." in first
+        return hub.is_backward_only, hub.buffer_type, is_internal, place[first]
 
     hubs.sort(key=key)
 
@@ -377,28 +348,25 @@ def _write_slices(
     shared: Mapping[str, list[str]],
     copies: Mapping[str, list[str]],
 ) -> None:
-    for path in ("parameters", "gradients"):
+    for path in FLAT_ARRAYS:
         nodes[path]["@slice"] = (0, 0)
-    _place_hubs(hubs, nodes)
-    for path in ("parameters", "gradients"):
+    layout_hubs(hubs, layout)
+    for path in FLAT_ARRAYS:
         nodes[path]["@shape"] = (nodes[path]["@slice"][1],)
     for sink, sources in shared.items():
         if len(sources) > 1 and ".inputs." in sink:
             nodes[sink]["@sources"] = sources
     for sink, sources in copies.items():
         nodes[sink]["@copy_of"] = sources
-    for name, layer_node in layout.items():
-        if not name.startswith("@") and layer_node["@type"] == "BufferView":
-            for view in (v for k, v in layer_node.items() if not k.startswith("@")):
-                _write_view_slice(view)
+    for name in get_order(layout):
+        if name not in FLAT_ARRAYS:
+            for category in VIEWS:
+                _write_view_slice(layout[name][category])
 
 
 def layout_hubs(hubs: list[Hub], layout: Node) -> None:
     """Write the hub and the position of each array into the layout."""
-    _place_hubs(hubs, dict(gather_array_nodes(layout)))
-
-
-def _place_hubs(hubs: list[Hub], nodes: Mapping[str, Node]) -> None:
+    nodes = dict(gather_array_nodes(layout))
     for number, hub in enumerate(hubs):
         for path, feature_slice in hub.slices.items():
             nodes[path].update({"@hub": number, "@slice": feature_slice})

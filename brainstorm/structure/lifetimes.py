@@ -25,6 +25,8 @@ from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.buffer_structure import CONSTANT
 from brainstorm.structure.hubs import Hub
 from brainstorm.structure.layout import (
+    BACKWARD_VIEWS,
+    VIEWS,
     NeededDeltas,
     Node,
     create_layout,
@@ -41,16 +43,10 @@ Layers = Mapping[str, Any]
 def plan_memory(
     layers: Layers, keep_input_deltas: bool = False, strategy: str = "inspectable"
 ) -> tuple[list[Hub], Node]:
-    """Plan the memory of a network.
+    """Plan the memory of a network, as `create_layout` does.
 
-    Args:
-        layers: Name to layer, in topological order.
-        keep_input_deltas: Whether the deltas of the Input layer get memory too.
-        strategy: ``'inspectable'``: every buffer has memory of its own. ``'compact'``: buffers
-            whose lifetimes do not overlap share memory.
-
-    Returns:
-        The hubs and the layout, as from `create_layout`; for ``'compact'`` with lifetimes.
+    With strategy ``'inspectable'`` every buffer has memory of its own. With ``'compact'`` hubs and
+    layout have lifetimes: buffers whose lifetimes do not overlap share memory.
 
     Raises:
         NetworkValidationError: There is no such strategy, or `create_layout` fails.
@@ -84,32 +80,19 @@ def _uses(layers: Layers, needed: NeededDeltas) -> Iterator[tuple[str, int]]:
     """Yield (path, position) for all uses of buffers by layers in their passes."""
     end = 2 * len(layers) - 1
     for forward, (name, layer) in enumerate(layers.items()):
-        backward = end - forward
-        runs_backward = name in needed.layers
-        read_again = layer.needs_in_backward if runs_backward else ()
-        for category, ports in (("inputs", layer.in_shapes), ("outputs", layer.out_shapes)):
-            for port in ports:
-                yield f"{name}.{category}.{port}", forward
-                if category in read_again:
-                    yield f"{name}.{category}.{port}", backward
-        for port in layer.out_shapes:
-            if _is_read_after_passes(layer, port):
-                yield f"{name}.outputs.{port}", end
-        for internal, structure in layer.internal_shapes.items():
+        used_backward: set[str] = set()
+        if name in needed.layers:
             # A backward pass may write to any internal, even if it reads none.
-            for position, is_used in (
-                (forward, not structure.is_backward_only),
-                (backward, structure.is_backward_only or runs_backward),
-            ):
-                if is_used:
-                    yield f"{name}.internals.{internal}", position
-        if runs_backward:
-            for category, ports in (
-                ("input_deltas", layer.in_shapes),
-                ("output_deltas", layer.out_shapes),
-            ):
-                for port in ports:
-                    yield f"{name}.{category}.{port}", backward
+            used_backward = {*layer.needs_in_backward, *BACKWARD_VIEWS, "internals"}
+        for category, shapes in VIEWS.items():
+            for port, structure in getattr(layer, shapes).items():
+                path = f"{name}.{category}.{port}"
+                if category not in BACKWARD_VIEWS and not structure.is_backward_only:
+                    yield path, forward
+                if category in used_backward or structure.is_backward_only:
+                    yield path, end - forward
+                if category == "outputs" and _is_read_after_passes(layer, port):
+                    yield path, end
 
 
 def _is_read_after_passes(layer: Any, output: str) -> bool:
@@ -121,7 +104,7 @@ def _uses_of_copies(layers: Layers, nodes: Mapping[str, Node]) -> Iterator[tuple
     """Yield (path, position) for the copies of inputs and the sums of their deltas."""
     positions = {name: position for position, name in enumerate(layers)}
     for sink, node in nodes.items():
-        if "@copy_of" in node and "@null" not in node:
+        if "@copy_of" in node:
             name, category, _ = sink.split(".", 2)
             forward = positions[name]
             position = forward if category == "inputs" else 2 * len(layers) - 1 - forward

@@ -95,6 +95,25 @@ def measure_memory(
     return MemoryReport(*sizes, layers, padding, shared, total + scratch, scratch, source)
 
 
+def describe_shortage(
+    hubs: Sequence[Hub], item_size: int, time: int, batch: int, source: int | None
+) -> str:
+    """Return the message if there is no memory for T, B and S: the total, and the largest hubs."""
+    sizes = time, batch, 1 if source is None else source
+    total = measure_bytes(hubs, time, batch, item_size, sizes[2])
+    rows = [
+        f"  {format_bytes(hub.get_size(*sizes) * item_size):>12}  "
+        f"{', '.join(hub.sources[:3])}{', ...' if len(hub.sources) > 3 else ''}"
+        for hub in sorted(hubs, key=lambda hub: -hub.get_size(*sizes))[:8]
+    ]
+    also = "" if source is None else f", S={source}"
+    return (
+        f"cannot allocate {format_bytes(total)} for T={time}, B={batch}{also}. The largest "
+        f"buffers:\n" + "\n".join(rows) + "\nUse a smaller batch (see net.largest_batch) or "
+        "shorter sequences."
+    )
+
+
 def find_largest_batch(
     hubs: Sequence[Hub],
     time: int,
@@ -105,13 +124,7 @@ def find_largest_batch(
 ) -> int:
     """Return the largest batch size that takes at most `limit` bytes for T = `time`.
 
-    Args:
-        hubs: The hubs.
-        time: Sequence length T.
-        limit: Number of available bytes.
-        item_size: Bytes per value.
-        scratch: Returns the bytes that a batch size takes in addition to the buffers.
-        source: The second sequence length S.
+    A batch size takes `scratch` bytes in addition to the buffers.
 
     Raises:
         NetworkValidationError: No buffer grows with the batch size, `time` is less than 1, or

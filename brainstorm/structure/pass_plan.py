@@ -94,14 +94,7 @@ def plan_backward_pass(
     needed: NeededDeltas,
     accumulate: bool = False,
 ) -> list[BackwardStep]:
-    """Return the steps of a backward pass.
-
-    Args:
-        layers: Name to layer, in topological order.
-        layout: The layout of the network.
-        needed: What has to be computed.
-        accumulate: Whether to add to the present gradients.
-    """
+    """Return the steps of a backward pass, which may add to the present gradients."""
     coverage = _Coverage()
     all_gradients = _range(layout["gradients"])
     if accumulate and all_gradients:
@@ -131,25 +124,19 @@ def _plan_layer(layout: Node, name: str, layer: Any, coverage: _Coverage) -> Bac
             wanted = _range(target_node)
             if wanted is None:
                 unneeded.add(target)
-            elif target in skipped:
-                continue
-            elif wanted in in_place or coverage.claim(
-                wanted, category in layer.can_overwrite, step.clear
+            elif target not in skipped and (
+                wanted in in_place
+                or coverage.claim(wanted, category in layer.can_overwrite, step.clear)
             ):
                 overwritten.add(f"{category}.{target}")
     step.overwritten, step.unneeded = frozenset(overwritten), frozenset(unneeded)
     for target, target_node in _children(node["input_deltas"]):
-        if "@copy_of" in target_node and "@null" not in target_node:
-            _plan_copies(layout, f"{name}.input_deltas.{target}", coverage, step)
+        if "@copy_of" in target_node:
+            adds = step.copies[f"{name}.input_deltas.{target}"] = []
+            for source in target_node["@copy_of"]:
+                wanted = _range(get_by_path(layout, source))
+                adds.append(not (wanted and coverage.claim(wanted, True, step.clear)))
     return step
-
-
-def _plan_copies(layout: Node, sink: str, coverage: _Coverage, step: BackwardStep) -> None:
-    adds = []
-    for source in get_by_path(layout, sink)["@copy_of"]:
-        wanted = _range(get_by_path(layout, source))
-        adds.append(not (wanted and coverage.claim(wanted, True, step.clear)))
-    step.copies[sink] = adds
 
 
 def find_finished_gradients(
@@ -158,10 +145,6 @@ def find_finished_gradients(
     """Return, step by step, the parts of the flat gradients that no later step writes to.
 
     Shared parameters, and those connected to other layers, have several writers.
-
-    Args:
-        steps: The result of `plan_backward_pass`.
-        layout: The layout of the network.
     """
     hub, first, _ = _range(layout["gradients"]) or (None, 0, 0)
     written: list[list[Interval]] = []

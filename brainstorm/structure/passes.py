@@ -7,13 +7,13 @@ from functools import cache, partial
 from typing import Any
 
 from brainstorm.errors import NetworkValidationError
-from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.traces import Traceable
 from brainstorm.optree import formula
 from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.buffers import BufferManager, last_axis_slice
+from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.error_places import naming_places
+from brainstorm.structure.hubs import last_axis_slice
 from brainstorm.structure.layout import find_needed_deltas
 from brainstorm.structure.pass_plan import (
     BackwardStep,
@@ -37,13 +37,7 @@ def unscaled(g: Any, scale: Any) -> Any:
 
 
 class Passes(Traceable):
-    """The forward and backward pass of a network over its present memory.
-
-    Args:
-        layers: Name to layer, in topological order.
-        manager: Owns the memory.
-        keep_input_deltas: Whether the deltas of the Input layer are computed too.
-    """
+    """The forward and backward pass of a network over its present memory."""
 
     def __init__(
         self, layers: Mapping[str, Any], manager: BufferManager, keep_input_deltas: bool
@@ -60,9 +54,7 @@ class Passes(Traceable):
         #: The steps of a backward pass, accumulating or not; planned when first needed.
         self._steps = cache(partial(plan_backward_pass, layers, manager.layout, needed))
         self._copied = {
-            path: node["@copy_of"]
-            for path, node in manager.nodes.items()
-            if "@copy_of" in node and "@null" not in node
+            path: node["@copy_of"] for path, node in manager.nodes.items() if "@copy_of" in node
         }
         self._bound: Any = None
         self._copies: dict[str, list[tuple[Array, Array]]] = {}
@@ -92,41 +84,31 @@ class Passes(Traceable):
         context: Sequence[Array | None] | None,
         past: Mapping[str, BufferView] | None = None,
     ) -> None:
-        """Run layers forward.
+        """Run layers forward, in topological order.
 
-        Args:
-            names: The layers, in topological order.
-            training_pass: Whether they act as in training.
-            context: The state before the first step; `None`: zero, or as carried on.
-            past: The state that layers have kept of earlier steps, in step-by-step prediction.
+        The state before the first step is `context`, or if that is `None` zero, or as carried on.
+        In step-by-step prediction `past` is the state that layers have kept of earlier steps.
         """
         self._bind()
         self.manager.begin_pass(0)
-        handler, views = self.manager.handler, self.manager.views
+        handler = self.manager.handler
         with handler.running.at("context"):
             self.manager.start_context(context)
         for name in names:
             if name == INPUT:
                 continue
-            layer = self.layers[name]
             for sink in self._filled[name]:
                 for source, part in self._copies[sink]:
                     handler.copy_to(source, part)
             if past and name in past:
-                run = partial(_step, layer, views[name], past[name])
-                _run(handler, layer, views[name], "forward_step", run)
+                self._run(name, "forward_step", past[name])
             else:
-                run = partial(_forward, layer, views[name], training_pass)
-                _run(handler, layer, views[name], "forward_pass", run)
+                self._run(name, "forward_pass", training_pass)
         if len(names) == len(self.layers):
             self.manager.position = len(self.layers) - 1
 
     def backward(self, accumulate: bool) -> None:
-        """Run all layers backward that lead to a parameter.
-
-        Args:
-            accumulate: Whether to add to the present gradients.
-        """
+        """Run all layers backward that lead to a parameter; may add to the present gradients."""
         self._bind()
         self.manager.begin_pass(len(self.layers))
         gradients = self.manager.views.gradients if self.loss_scale is not None else None
@@ -146,14 +128,11 @@ class Passes(Traceable):
         return find_finished_gradients(self._steps(False), self.manager.layout)
 
     def _backward_step(self, step: BackwardStep) -> None:
-        handler, manager = self.manager.handler, self.manager
+        handler = self.manager.handler
         for hub, start, stop in step.clear:
-            handler.fill(manager.part(hub, start, stop), 0.0)
+            handler.fill(self.manager.part(hub, start, stop), 0.0)
         if step.layer not in ("", INPUT):
-            layer = self.layers[step.layer]
-            views = manager.views[step.layer]
-            run = partial(_backward, layer, step, views)
-            _run(handler, layer, views, "backward_pass", run)
+            self._run(step.layer, "backward_pass", step=step)
         for sink, adds in step.copies.items():
             for (source, part), add in zip(self._copies[sink], adds, strict=True):
                 if add:
@@ -161,34 +140,23 @@ class Passes(Traceable):
                 else:
                     handler.copy_to(part, source)
 
+    def _run(
+        self, name: str, method: str, *arguments: Any, step: BackwardStep | None = None
+    ) -> None:
+        """Do a pass of a layer: its operations, or a call that every replay repeats."""
+        handler, layer, views = self.manager.handler, self.layers[name], self.manager.views[name]
 
-def _forward(layer: Any, views: BufferView, training_pass: bool) -> None:
-    layer.forward_pass(layer.lifted(views), training_pass)
+        def run() -> None:
+            if step is not None:
+                layer.set_write_modes(step.unneeded, step.overwritten)
+            getattr(layer, method)(layer.lifted(views), *arguments)
 
-
-def _step(layer: Any, views: BufferView, past: BufferView) -> None:
-    layer.forward_step(layer.lifted(views), past)
-
-
-def _backward(layer: Any, step: BackwardStep, views: BufferView) -> None:
-    layer.set_write_modes(step.unneeded, step.overwritten)
-    layer.backward_pass(layer.lifted(views))
-
-
-def _run(
-    handler: Handler, layer: Any, views: BufferView, method: str, run: Callable[[], None]
-) -> None:
-    """Do a pass of a layer: its operations, or a call that every replay repeats.
-
-    Raises:
-        HandlerValidationError: An operation raised it; the text begins with layer and pass.
-    """
-    place = f"{layer.name}, {method.removesuffix('_pass')}"
-    with naming_places(layer, method, views), handler.running.at(place):
-        if layer.is_traceable and method not in vars(layer):
-            run()
-        else:
-            handler.call(run)
+        place = f"{name}, {method.removesuffix('_pass')}"
+        with naming_places(layer, method, views), handler.running.at(place):
+            if layer.is_traceable and method not in vars(layer):
+                run()
+            else:
+                handler.call(run)
 
 
 def _parts_of_copy(

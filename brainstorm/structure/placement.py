@@ -46,13 +46,7 @@ def get_total_size_slices_and_shapes(
 
 
 def place(hubs: Sequence[Hub], sizes: Sequence[int], item_size: int) -> tuple[list[int], list[int]]:
-    """Return the sizes of the three buffers, and the start of each hub in its buffer.
-
-    Args:
-        hubs: The hubs of a layout.
-        sizes: Maximum number of values of each of them.
-        item_size: Bytes per value.
-    """
+    """Return the sizes of the three buffers, and the start of each hub of `sizes` values."""
     step = ALIGNMENT // item_size
     capacities = [-(-size // step) * step for size in sizes]
     starts = [0] * len(hubs)
@@ -87,12 +81,9 @@ def _place(
 
 
 def _smallest_gap(size: int, base: int, taken: Sequence[tuple[int, int]]) -> int:
-    """Return where the smallest gap between what is taken starts that is large enough.
+    """Return where the smallest gap from `base` on starts that is large enough.
 
-    Args:
-        size: What is needed.
-        base: Where the first gap starts.
-        taken: (start, stop) of what is taken, sorted; they may overlap.
+    `taken` is sorted (start, stop), which may overlap.
     """
     best, best_size, free = None, 0, base
     for start, stop in taken:

@@ -66,11 +66,7 @@ class Prediction(NamedTuple):
 
 
 def check_output_name(wanted: Any) -> str | None:
-    """Return `wanted` if it can be the path of an output, or `None`.
-
-    Raises:
-        NetworkValidationError: It is something else.
-    """
+    """Return `wanted`; an error if it is neither a text nor `None`."""
     if wanted is None or isinstance(wanted, str):
         return wanted
     raise NetworkValidationError(
@@ -126,16 +122,7 @@ def find_ancestors(layers: Mapping[str, Any], names: Iterable[str]) -> list[str]
 def _check_zeros_do_no_harm(
     layers: Mapping[str, Any], names: Collection[str], missing: Collection[str]
 ) -> None:
-    """Check that zeros in place of missing data do not change the prediction.
-
-    Args:
-        layers: Name to layer.
-        names: The layers to run.
-        missing: Names of the data.
-
-    Raises:
-        MissingDataError: One of them is a mask, which must not be zero everywhere.
-    """
+    """Check that no missing data are a mask of the layers to run: they will be set to zero."""
     for connection in sorted(layers[INPUT].outgoing):
         layer = layers[connection.end_layer]
         is_mask = connection.input_name in layer.optional_inputs

@@ -21,10 +21,7 @@ def network_tree(
 ) -> Tree:
     """Return the layers with their options, the sources of their inputs, and their buffers.
 
-    Args:
-        layers: Name to layer.
-        buffer: The tree of all buffers; `None`: only the layers.
-        values: Whether to show statistics of the values.
+    Buffers have statistics of their `values` on request.
     """
     nodes = []
     for name, layer in layers.items():

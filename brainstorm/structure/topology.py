@@ -87,12 +87,8 @@ def _is_rectified_by_default(layer: Any) -> bool:
 def warn_of_one_sequence(layers: Layers, T: int, B: int) -> None:
     """Warn if all data of a training are one sequence, and the network ignores time.
 
-    Then they probably are rows that were given as steps.
-
-    Args:
-        layers: The layers of the network.
-        T: The length of the only batch of an epoch.
-        B: Its number of sequences.
+    Then they probably are rows that were given as steps. T and B are those of the only batch of an
+    epoch.
     """
     if B == 1 and T >= _MANY_STEPS and not any(la.time_coupled for la in layers.values()):
         warn_once(
