@@ -23,16 +23,31 @@ from brainstorm.layers import (
 from brainstorm.network import Network
 
 
+def wire_input(features=(4,), targets=(1,)):
+    """Return an Input of data and targets."""
+    return Input({"default": ("T", "B", *features), "targets": ("T", "B", *targets)})
+
+
+def wire_loss(inp, last, loss=SoftmaxCE, port="targets"):
+    """Wire the last layer and the targets to a loss called Out; return the Input."""
+    out = loss(name="Out")
+    last >> out - "loss" >> Loss()
+    inp - "targets" >> port - out
+    return inp
+
+
+def chain(inp, *layers):
+    """Wire layers behind each other; return the last one."""
+    for layer in layers:
+        inp >>= layer
+    return inp
+
+
 def classifier(*hidden, features=(4,), classes=3):
     """Wire Input >> hidden layers >> linear layer >> SoftmaxCE >> Loss."""
-    inp = Input({"default": ("T", "B", *features), "targets": ("T", "B", 1)})
-    out = SoftmaxCE(name="Out")
-    last = inp
-    for layer in hidden:
-        last >>= layer
-    last >> FullyConnected(classes, "linear", name="Projection") >> out - "loss" >> Loss()
-    inp - "targets" >> "targets" - out
-    return inp
+    inp = wire_input(features)
+    linear = FullyConnected(classes, "linear", name="Projection")
+    return wire_loss(inp, chain(inp, *hidden, linear))
 
 
 def trainable(*hidden, handler=None):
@@ -50,24 +65,17 @@ def batch_for(T, B, seed=0):
 
 
 def _joined():
-    inp = Input({"default": ("T", "B", 4), "targets": ("T", "B", 1)})
+    inp, final = wire_input(), FullyConnected(3, "linear", name="D")
     a, b, c = (FullyConnected(n, "tanh", name=x) for n, x in ((3, "A"), (5, "B"), (2, "C")))
-    out = SoftmaxCE(name="Out")
-    inp >> a >> c
+    inp >> a >> c >> final
     inp >> b >> c
-    final = FullyConnected(3, "linear", name="D")
     b >> final
-    c >> final
-    final >> out - "loss" >> Loss()
-    inp - "targets" >> "targets" - out
-    return inp
+    return wire_loss(inp, final)
 
 
 def _impossible():
-    inp = Input({"default": ("T", "B", 4), "targets": ("T", "B", 1)})
+    inp, final = wire_input(), FullyConnected(3, "linear", name="z")
     sources = {x: FullyConnected(2, "tanh", name=x) for x in "abcd"}
-    out = SoftmaxCE(name="Out")
-    final = FullyConnected(3, "linear", name="z")
     for pair in ("ab", "bc", "ca", "ad"):
         target = FullyConnected(2, "tanh", name=f"to_{pair}")
         for x in pair:
@@ -75,21 +83,15 @@ def _impossible():
         target >> final
     for source in sources.values():
         inp >> source
-    final >> out - "loss" >> Loss()
-    inp - "targets" >> "targets" - out
-    return inp
+    return wire_loss(inp, final)
 
 
 def _channels():
-    inp = Input({"default": ("T", "B", 4, 4, 2), "targets": ("T", "B", 1)})
-    out = SoftmaxCE(name="Out")
-    joint = Convolution2D(3, (2, 2), activation="tanh", name="joint")
+    inp, joint = wire_input((4, 4, 2)), Convolution2D(3, (2, 2), activation="tanh", name="joint")
     for name in ("left", "right"):
         inp >> Convolution2D(2, (1, 1), activation="tanh", name=name) >> joint
     inp >> joint
-    joint >> Pooling2D((2, 2)) >> FullyConnected(3, "linear") >> out - "loss" >> Loss()
-    inp - "targets" >> "targets" - out
-    return inp
+    return wire_loss(inp, chain(joint, Pooling2D((2, 2)), FullyConnected(3, "linear")))
 
 
 def _both_inputs_from_one_output():
@@ -109,36 +111,28 @@ def _both_inputs_from_one_output():
 
 
 def _penalty():
-    inp = Input({"default": ("T", "B", 4), "targets": ("T", "B", 1)})
-    hidden, out = FullyConnected(3, "tanh", name="Hidden"), SoftmaxCE(name="Out")
-    inp >> hidden >> FullyConnected(3, "linear", name="Last") >> out - "loss" >> Loss()
+    inp, hidden = wire_input(), FullyConnected(3, "tanh", name="Hidden")
     hidden - "..parameters.W" >> Loss(importance=0.5, name="penalty")
-    inp - "targets" >> "targets" - out
-    return inp
+    return wire_loss(inp, chain(inp, hidden, FullyConnected(3, "linear", name="Last")))
 
 
 def _fan_out_of_recurrence():
-    inp = Input({"default": ("T", "B", 4), "targets": ("T", "B", 3)})
+    inp, joint = wire_input(targets=(3,)), FullyConnected(3, "linear", name="joint")
     rnn, lstm = Recurrent(3, name="Rnn"), Lstm(2, name="Lstm")
-    joint, out = FullyConnected(3, "linear", name="joint"), SquaredError(name="Out")
     inp >> rnn >> lstm >> joint
     rnn >> joint
     inp >> joint
-    joint >> out - "loss" >> Loss()
-    inp - "targets" >> "targets" - out
-    return inp
+    return wire_loss(inp, joint, SquaredError)
+
+
+def _two_lengths():
+    inp = Input({"default": ("T", "B", 4), "source": ("S", "B", 3), "targets": ("T", "B", 1)})
+    encoder, attention = Lstm(3), MultiHeadAttention(2, 4, rotary=True)
+    inp - "source" >> encoder >> FullyConnected(2, "tanh") >> "memory" - attention
+    return wire_loss(inp, chain(inp, Lstm(2), attention, FullyConnected(3, "linear")))
 
 
 #: Name to a function that wires a network, one for every way of sharing memory.
-def _two_lengths():
-    inp = Input({"default": ("T", "B", 4), "source": ("S", "B", 3), "targets": ("T", "B", 1)})
-    encoder, attention, out = Lstm(3), MultiHeadAttention(2, 4, rotary=True), SoftmaxCE(name="Out")
-    inp - "source" >> encoder >> FullyConnected(2, "tanh") >> "memory" - attention
-    inp >> Lstm(2) >> attention >> FullyConnected(3, "linear") >> out - "loss" >> Loss()
-    inp - "targets" >> "targets" - out
-    return inp
-
-
 WIRINGS = {
     "mlp": lambda: classifier(FullyConnected(5, "tanh"), FullyConnected(4, "sigmoid")),
     "cnn": lambda: classifier(
@@ -195,18 +189,23 @@ def numerical_gradients(net, epsilon=1e-5, **pass_arguments):
     return gradients
 
 
-def run_passes(net, data=None):
+def forward(net, T=3, B=2, seed=3, data=None, training_pass=True, **arguments):
+    """Run a forward pass, by default of a training, on given or random data."""
+    net.provide_external_data(data_for(net, T, B, seed) if data is None else data)
+    net.forward_pass(training_pass, **arguments)
+
+
+def run_passes(net, data=None, **arguments):
     """Run both passes of a training step on given or random data; return the gradients."""
-    net.provide_external_data(data_for(net) if data is None else data)
-    net.forward_pass(training_pass=True)
+    forward(net, data=data, **arguments)
     net.backward_pass()
     return net.get("gradients")
 
 
 def assert_gradients(net, data=None, **pass_arguments):
     """Check the gradients of all parameters on given or random data by central differences."""
-    net.provide_external_data(data_for(net) if data is None else data)
+    data = data_for(net) if data is None else data
+    net.provide_external_data(data)
     expected = numerical_gradients(net, **pass_arguments)
-    net.forward_pass(training_pass=True, **pass_arguments)
-    net.backward_pass()
-    np.testing.assert_allclose(net.get("gradients"), expected, rtol=1e-5, atol=1e-8)
+    found = run_passes(net, data, **pass_arguments)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-8)

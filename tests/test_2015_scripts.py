@@ -41,22 +41,36 @@ def write_data(file, group, shape, classes, sizes, targets=None):
 
 # -- training scripts -----------------------------------------------------------------------------
 
-MNIST_PI = """
+HEAD = """
     #!/usr/bin/env python
     # coding=utf-8
     from __future__ import division, print_function, unicode_literals
-
     import os
-
     import h5py
-
     import brainstorm as bs
-    from brainstorm.data_iterators import Minibatches
+    from brainstorm.data_iterators import Minibatches, OneHot
     from brainstorm.initializers import Gaussian
 
     bs.global_rnd.set_seed(42)
-
     data_dir = os.environ.get('BRAINSTORM_DATA_DIR', '../data')
+"""
+
+TRAIN = """
+    trainer = bs.Trainer(bs.training.MomentumStepper(learning_rate=0.1, momentum=0.9))
+    trainer.train_scorers = [bs.scorers.Accuracy(out_name='Output.outputs.predictions')]
+    trainer.add_hook(bs.hooks.ProgressBar())
+    scorers = [bs.scorers.Accuracy(out_name='Output.outputs.predictions')]
+    trainer.add_hook(bs.hooks.MonitorScores('valid_getter', scorers, name='validation'))
+    trainer.add_hook(bs.hooks.SaveBestNetwork('validation.Accuracy',
+                                              filename='best.hdf5',
+                                              name='best weights',
+                                              criterion='max'))
+    trainer.add_hook(bs.hooks.StopAfterEpoch(3))
+    trainer.train(network, getter_tr, valid_getter=getter_va)
+    print("Best validation accuracy:", max(trainer.logs["validation"]["Accuracy"]))
+"""
+
+MNIST_PI = """
     ds = h5py.File(os.path.join(data_dir, 'MNIST.hdf5'), 'r')['normalized_split']
     x_tr, y_tr = ds['training']['default'][:], ds['training']['targets'][:]
     x_va, y_va = ds['validation']['default'][:], ds['validation']['targets'][:]
@@ -71,54 +85,30 @@ MNIST_PI = """
         bs.layers.Dropout(drop_prob=0.2) >>
         bs.layers.FullyConnected(name='Hid1', size=20, activation='rel') >>
         bs.layers.Dropout(drop_prob=0.5) >>
-        bs.layers.FullyConnected(name='Hid2', size=20, activation='rel') >>
-        bs.layers.Dropout(drop_prob=0.5) >>
         fc
     )
     # network.set_handler(PyCudaHandler())
     network.initialize(Gaussian(0.01))
     network.set_weight_modifiers({'FC': bs.value_modifiers.ConstrainL2Norm(1)})
-
-    trainer = bs.Trainer(bs.training.MomentumStepper(learning_rate=0.1, momentum=0.9))
-    trainer.add_hook(bs.hooks.ProgressBar())
-    scorers = [bs.scorers.Accuracy(out_name='Output.outputs.predictions')]
-    trainer.add_hook(bs.hooks.MonitorScores('valid_getter', scorers, name='validation'))
-    trainer.add_hook(bs.hooks.SaveBestNetwork('validation.Accuracy',
-                                              filename='mnist_pi_best.hdf5',
-                                              name='best weights',
-                                              criterion='max'))
-    trainer.add_hook(bs.hooks.StopAfterEpoch(3))
-
-    trainer.train(network, getter_tr, valid_getter=getter_va)
-    print("Best validation accuracy:", max(trainer.logs["validation"]["Accuracy"]))
 """
 
 
 def test_permutation_invariant_digits(run, tmp_path, capsys):
     sizes = {"training": 300, "validation": 150}
     write_data(tmp_path / "MNIST.hdf5", "normalized_split", (28, 28, 1), 10, sizes)
-    names = run(MNIST_PI)
+    names = run(HEAD + MNIST_PI + TRAIN)
     logs = names["trainer"].logs
     assert len(logs["validation"]["Accuracy"]) == 4
     assert len(logs["rolling_training"]["total_loss"]) == 3
     norms = np.linalg.norm(names["network"].get("FC.parameters.W"), axis=1)
     assert norms.max() <= 1 + 1e-5
     assert "Best validation accuracy: " in capsys.readouterr().out
-    best = bs.Network.from_hdf5("mnist_pi_best.hdf5")
+    best = bs.Network.from_hdf5("best.hdf5")
     accuracy = bs.tools.evaluate(best, names["getter_va"], names["scorers"])["Accuracy"]
     assert accuracy == pytest.approx(max(logs["validation"]["Accuracy"]))
 
 
 CIFAR10 = """
-    from __future__ import division, print_function, unicode_literals
-    import os
-    import h5py
-    import brainstorm as bs
-    from brainstorm.data_iterators import Minibatches
-    from brainstorm.initializers import Gaussian
-
-    bs.global_rnd.set_seed(42)
-    data_dir = os.environ.get('BRAINSTORM_DATA_DIR', '../data')
     ds = h5py.File(os.path.join(data_dir, 'CIFAR-10.hdf5'), 'r')['normalized_split']
     getter_tr = Minibatches(20, default=ds['training']['default'][:],
                             targets=ds['training']['targets'][:])
@@ -139,40 +129,19 @@ CIFAR10 = """
     network.initialize({'Conv*': {'W': Gaussian(0.1), 'bias': 0},
                         'FC': {'W': Gaussian(0.1), 'bias': 0},
                         'Output_projection': {'W': Gaussian(0.1), 'bias': 0}})
-
-    trainer = bs.Trainer(bs.training.MomentumStepper(learning_rate=0.01, momentum=0.9))
-    trainer.train_scorers = [bs.scorers.Accuracy(out_name='Output.outputs.predictions')]
-    trainer.add_hook(bs.hooks.StopAfterEpoch(2))
-    trainer.add_hook(bs.hooks.ProgressBar())
-    scorers = [bs.scorers.Accuracy(out_name='Output.outputs.predictions')]
-    trainer.add_hook(bs.hooks.MonitorScores('valid_getter', scorers, name='validation'))
-    trainer.add_hook(bs.hooks.SaveBestNetwork('validation.Accuracy',
-                                              filename='cifar10_cnn_best.hdf5',
-                                              name='best weights',
-                                              criterion='max'))
-    trainer.train(network, getter_tr, valid_getter=getter_va)
-    print("Best validation accuracy:", max(trainer.logs["validation"]["Accuracy"]))
 """
 
 
 def test_convolutional_network(run, tmp_path):
     sizes = {"training": 60, "validation": 30}
     write_data(tmp_path / "CIFAR-10.hdf5", "normalized_split", (8, 8, 3), 10, sizes)
-    names = run(CIFAR10)
-    assert len(names["trainer"].logs["rolling_training"]["Accuracy"]) == 2
+    names = run(HEAD + CIFAR10 + TRAIN)
+    assert len(names["trainer"].logs["rolling_training"]["Accuracy"]) == 3
     assert names["network"].get("Pooling2D_1.outputs.default").shape == (1, 10, 3, 3, 4)
-    assert (tmp_path / "cifar10_cnn_best.hdf5").exists()
+    assert (tmp_path / "best.hdf5").exists()
 
 
 HUTTER = """
-    from __future__ import division, print_function, unicode_literals
-    import os
-    import h5py
-    import brainstorm as bs
-    from brainstorm.data_iterators import Minibatches, OneHot
-
-    bs.global_rnd.set_seed(42)
-    data_dir = os.environ.get('BRAINSTORM_DATA_DIR', '../data')
     ds = h5py.File(os.path.join(data_dir, 'HutterPrize.hdf5'), 'r')['split']
     x_tr, y_tr = ds['training']['default'], ds['training']['targets']
     x_va, y_va = ds['validation']['default'], ds['validation']['targets']
@@ -201,7 +170,7 @@ def test_recurrent_network_on_characters(run, tmp_path):
             characters = np.cumsum(rnd.randint(1, 3, (13, n, 1)), axis=0) % 20
             out[f"split/{split}/default"] = characters[:-1]
             out[f"split/{split}/targets"] = characters[1:]
-    names = run(HUTTER)
+    names = run(HEAD + HUTTER)
     losses = names["trainer"].logs["validation"]["total_loss"]
     assert len(losses) == 3  # at updates 0, 3 and 6
     assert losses[-1] < losses[0]

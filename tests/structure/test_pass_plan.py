@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brainstorm.layers import Input, Loss, SoftmaxCE
+from brainstorm.layers import Input
 from brainstorm.layers.base_layer import Layer
 from brainstorm.structure.architecture import (
     generate_architecture,
@@ -25,7 +25,7 @@ from brainstorm.structure.layout import (
     get_connections,
 )
 from brainstorm.structure.pass_plan import _Coverage, plan_backward_pass
-from tests.networks import WIRINGS
+from tests.networks import WIRINGS, chain, wire_input, wire_loss
 
 
 class PlannedLayerImpl(Layer):
@@ -135,15 +135,11 @@ class Rehearsal:
 
 
 @pytest.mark.parametrize("wiring", WIRINGS)
-@pytest.mark.parametrize("keep", [False, True])
-def test_every_delta_counts_its_consumers(wiring, keep):
-    Rehearsal(WIRINGS[wiring](), keep).check()
-
-
-@pytest.mark.parametrize("wiring", WIRINGS)
-def test_accumulated_gradients_are_added_to_what_is_there(wiring):
+def test_every_delta_counts_its_consumers(wiring):
+    for keep in (False, True):
+        Rehearsal(WIRINGS[wiring](), keep).check()
     rehearsal = Rehearsal(WIRINGS[wiring](), accumulate=True)
-    rehearsal.check(offset=100)
+    rehearsal.check(offset=100)  # accumulated gradients are added to those before
     assert not any(
         path.startswith("gradients") for step in rehearsal.steps for path in step.overwritten
     )
@@ -184,29 +180,28 @@ def test_any_wiring_of_any_layers(wiring, keep, accumulate):
 # -- economy --------------------------------------------------------------------------------------
 
 
-def chain(*layers):
-    inp = last = Input({"default": ("T", "B", 2)})
-    for layer in layers:
-        last >>= layer
-    return inp
+def in_a_chain(*layers, **arguments):
+    inp = wire_input((2,))
+    chain(inp, *layers)
+    return Rehearsal(inp, **arguments)
 
 
 def test_in_a_chain_of_overwriting_layers_only_the_last_delta_is_cleared():
-    rehearsal = Rehearsal(chain(planned("A", 3), planned("B", 4), planned("C", 5)))
+    rehearsal = in_a_chain(planned("A", 3), planned("B", 4), planned("C", 5))
     assert rehearsal.run == ["C", "B", "A"]
     assert rehearsal.cleared == 5  # the delta of C's output, which nobody else writes
 
 
 def test_layers_that_only_add_get_zeros():
     adding = {"overwrites": ()}
-    rehearsal = Rehearsal(chain(planned("A", 3, **adding), planned("B", 4, **adding)))
+    rehearsal = in_a_chain(planned("A", 3, **adding), planned("B", 4, **adding))
     # the output deltas of both, and twice W (2, 2) and b (2,)
     assert rehearsal.cleared == 4 + 3 + 2 * 6
     rehearsal.check()
 
 
 def test_the_last_consumer_in_the_order_of_layers_overwrites_and_the_others_add():
-    inp, a = Input({"default": ("T", "B", 2)}), planned("A", 3)
+    inp, a = wire_input((2,)), planned("A", 3)
     inp >> a
     for name in "BCD":
         a >> planned(name)
@@ -217,24 +212,26 @@ def test_the_last_consumer_in_the_order_of_layers_overwrites_and_the_others_add(
 
 
 def test_layers_with_nothing_to_learn_upstream_do_not_run():
-    wiring = chain(planned("Start", trainable=False), planned("A"), planned("B", trainable=False))
-    rehearsal = Rehearsal(wiring)
+    def layers():
+        yield from (planned("Start", trainable=False), planned("A"), planned("B", trainable=False))
+
+    rehearsal = in_a_chain(*layers())
     assert rehearsal.run == ["B", "A"]
     assert [step.unneeded for step in rehearsal.steps] == [set(), {"default"}]
-    assert Rehearsal(wiring, keep_input_deltas=True).run == ["B", "A", "Start", "Input"]
+    assert in_a_chain(*layers(), keep_input_deltas=True).run == ["B", "A", "Start", "Input"]
+    assert in_a_chain(planned("A", trainable=False)).steps == []
 
 
 def test_a_layer_that_cannot_leave_a_delta_out_gets_memory_for_it():
-    rehearsal = Rehearsal(chain(planned("A", null=False)))
+    rehearsal = in_a_chain(planned("A", null=False))
     assert rehearsal.steps[0].unneeded == set()
     assert "@null" not in rehearsal.nodes["A.input_deltas.default"]
 
 
 def test_targets_get_no_delta():
-    inp, out = Input({"default": ("T", "B", 2), "targets": ("T", "B", 1)}), SoftmaxCE(name="Out")
-    inp >> planned("A", 3) >> out - "loss" >> Loss()
-    inp - "targets" >> "targets" - out
-    step = next(step for step in Rehearsal(inp).steps if step.layer == "Out")
+    inp = wire_input((2,))
+    steps = Rehearsal(wire_loss(inp, inp >> planned("A", 3))).steps
+    step = next(step for step in steps if step.layer == "Out")
     assert step.unneeded == {"targets"}
     assert step.overwritten == {"input_deltas.default"}
 
@@ -246,14 +243,10 @@ def test_a_gradient_that_nobody_writes_is_cleared_at_the_end():
     layer = ConstructionWrapper.create(
         FrozenLayerImpl, name="A", size=1, trainable=True, overwrites=("gradients",), null=True
     )
-    rehearsal = Rehearsal(chain(layer))
+    rehearsal = in_a_chain(layer)
     assert rehearsal.steps[-1].layer == ""
     assert rehearsal.part("A.gradients.b").tolist() == [0, 0]
     assert rehearsal.part("A.gradients.W").tolist() == [1, 1, 1, 1]
-
-
-def test_without_parameters_there_is_nothing_to_do():
-    assert Rehearsal(chain(planned("A", trainable=False))).steps == []
 
 
 def test_a_covered_range_inside_another_hides_nothing():

@@ -50,47 +50,22 @@ ARCHITECTURE = {
 def test_the_printed_architecture_becomes_a_network():
     assert validate_architecture(ARCHITECTURE) is True
     net = Network.from_architecture(ARCHITECTURE)
-    assert list(net.layers) == [
-        "Input",
-        "hidden_layer",
-        "output_projection",
-        "output_layer",
-        "loss_layer",
-    ]
+    assert list(net.layers) == list(ARCHITECTURE)
     assert net.buffer.hidden_layer.parameters.W.shape == (100, 784)
     assert net.parameters_size == 784 * 100 + 100 + 100 * 10 + 10
 
 
-class SeedRnnLayerImpl(Layer):
-    """Declares the buffers of the printed Rnn; it is never run."""
+class SeedDenseLayerImpl(Layer):
+    """Declares the buffers of the printed Rnn and OutLayer; it is never run."""
 
-    expected_kwargs = {"size"}
-
-    def setup(self, kwargs, in_shapes):
-        n, size = in_shapes["default"].feature_size, kwargs["size"]
-        return (
-            {"default": BufferStructure("T", "B", size, context_size=1)},
-            {
-                "W": BufferStructure(n, size),
-                "R": BufferStructure(size, size),
-                "b": BufferStructure(size),
-            },
-            {"Ha": BufferStructure("T", "B", size, context_size=1)},
-        )
-
-
-class SeedFullyConnectedLayerImpl(Layer):
-    """Declares the buffers of the printed OutLayer."""
-
-    expected_kwargs = {"size"}
+    expected_kwargs = {"size", "is_recurrent"}
 
     def setup(self, kwargs, in_shapes):
-        n, size = in_shapes["default"].feature_size, kwargs["size"]
-        return (
-            {"default": BufferStructure("T", "B", size)},
-            {"W": BufferStructure(n, size), "b": BufferStructure(size)},
-            {"Ha": BufferStructure("T", "B", size)},
-        )
+        n, size, context = in_shapes["default"].feature_size, kwargs["size"], kwargs["is_recurrent"]
+        shapes = {"W": (n, size), "R": (size, size), "b": (size,)}
+        rows = BufferStructure("T", "B", size, context_size=int(context))
+        parameters = {p: BufferStructure(*s) for p, s in shapes.items() if context or p != "R"}
+        return {"default": rows}, parameters, {"Ha": rows}
 
 
 class SeedMseLayerImpl(Layer):
@@ -142,8 +117,10 @@ CATEGORIES = ("inputs", "outputs", "parameters", "internals")
 def seed_layout():
     mse = ConstructionWrapper.create("SeedMseLayerImpl", name="Mse")
     inputs = Input(out_shapes={"input_data": ("T", "B", 4), "targets": ("T", "B", 10)})
-    rnn = ConstructionWrapper.create("SeedRnnLayerImpl", name="Rnn", size=5)
-    out = ConstructionWrapper.create("SeedFullyConnectedLayerImpl", name="OutLayer", size=10)
+    rnn, out = (
+        ConstructionWrapper.create("SeedDenseLayerImpl", name, size=size, is_recurrent=is_recurrent)
+        for name, size, is_recurrent in (("Rnn", 5, True), ("OutLayer", 10, False))
+    )
     inputs - "input_data" >> rnn >> out >> "net_out" - mse
     inputs - "targets" >> "targets" - mse
     layers = instantiate_layers_from_architecture(generate_architecture(mse))

@@ -13,12 +13,6 @@ def array(index, **marks):
     return {"@type": "array", "@index": index, **{f"@{key}": v for key, v in marks.items()}}
 
 
-def test_arrays_without_a_hub_are_empty():
-    layout = {"@type": "BufferView", "@index": 0, "parameters": array(0, shape=(0,))}
-    views = create_buffer_views_from_layout(layout, [], [], NumpyHandler(np.float32))
-    assert views.parameters.shape == (0,)
-
-
 def test_views_say_when_shared_memory_is_theirs():
     hub, buffer = Hub(["a", "b"], [], 1, False, size=5), np.zeros((2, 5), np.float32)
     layout = {
