@@ -101,42 +101,32 @@ def test_single_parameters_can_be_shared():
 # -- in place -------------------------------------------------------------------------------------
 
 
-def in_place(inplace):
-    return classifier(
-        FullyConnected(5, "linear", name="Fc"),
-        Dropout(0.4, name="Drop", inplace=inplace),
-        FullyConnected(4, "linear", name="Fc2"),
-        Elementwise("tanh", name="Act", inplace=inplace),
-    )
-
-
 def test_in_place_layers_use_less_memory_and_compute_the_same():
-    results = []
-    for inplace in (True, False):
-        net = network(in_place(inplace))
+    def train(inplace):
+        drop, act = Dropout(0.4, inplace=inplace), Elementwise("tanh", name="Act", inplace=inplace)
+        fc = [FullyConnected(n, "linear", name=f"Fc{n}") for n in (5, 4)]
+        net, stepper = network(classifier(fc[0], drop, fc[1], act)), SgdStepper(0.1)
         net.provide_external_data(data_for(net))
-        stepper = SgdStepper(0.1)
         stepper.start(net)
         for _ in range(3):
             stepper.run()
-        results.append((net.get("parameters"), net.predict(data_for(net)["default"])))
-        bytes_needed = net.memory(5, 5).total
-        results[-1] += (bytes_needed,)
-    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-12)
-    np.testing.assert_allclose(results[0][1], results[1][1], rtol=1e-12)
-    assert results[0][2] < results[1][2]
+        assert net.layers["Act"].characteristics.is_inplace == inplace
+        return net
+
+    nets = train(True), train(False)
+    data = data_for(nets[0])["default"]
+    for ours, theirs in zip(
+        *((net.get("parameters"), net.predict(data)) for net in nets), strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+    assert nets[0].memory(5, 5).total < nets[1].memory(5, 5).total
+    outputs = (nets[0].buffer[f"{name}.outputs.default"].array for name in ("Fc4", "Act"))
+    assert np.shares_memory(*outputs)
 
 
 def test_gradients_through_in_place_layers():
-    inp = classifier(
-        FullyConnected(4, "linear", name="Fc"), Elementwise("tanh", name="Act", inplace=True)
-    )
-    net = network(inp)
-    assert_gradients(net)
-    assert np.shares_memory(
-        net.buffer.Fc.outputs.default.array, net.buffer.Act.outputs.default.array
-    )
-    assert net.layers["Act"].characteristics.is_inplace
+    act = Elementwise("tanh", name="Act", inplace=True)
+    assert_gradients(network(classifier(FullyConnected(4, "linear", name="Fc"), act)))
 
 
 def second_consumer():

@@ -12,15 +12,16 @@ from brainstorm.structure.buffer_structure import (
 
 
 @pytest.mark.parametrize(
-    ("shape", "buffer_type", "features"),
-    [((3, 4), 0, (3, 4)), (("B", 3), 1, (3,)), (("T", "B", 2, 3), 2, (2, 3))],
+    ("shape", "scaling"),
+    [((3, 4), ()), (("B", 3), ("B",)), (("T", "B", 2, 3), ("T", "B"))],
 )
-def test_buffer_types(shape, buffer_type, features):
+def test_markers_tell_how_a_buffer_grows(shape, scaling):
     structure = BufferStructure(*shape)
-    assert structure.buffer_type == buffer_type
-    assert structure.feature_shape == features
-    assert structure.scales_with_time == (buffer_type == 2)
-    assert structure.scales_with_batch_size == (buffer_type >= 1)
+    assert structure.scaling_shape == scaling
+    assert structure.buffer_type == structure.first_feature_dim == len(scaling)
+    assert structure.feature_shape == shape[len(scaling) :]
+    assert structure.scales_with_time == ("T" in scaling)
+    assert structure.scales_with_batch_size == ("B" in scaling)
 
 
 def test_square_structures():
@@ -30,8 +31,6 @@ def test_square_structures():
     assert structure.feature_size == 3
     assert BufferStructure.from_layout(structure.to_json(0)).shape == structure.shape
     assert not StructureTemplate("T", "B", "...").matches(structure)
-    with pytest.raises(ValidationError, match=r"cannot connect \(T, B, 3, T\): no layer takes"):
-        combine_buffer_structures([structure])
 
 
 def test_a_second_time():
@@ -46,8 +45,6 @@ def test_a_second_time():
     assert both.is_square
     assert both.get_shape(5, 7, 9) == (5, 7, 2, 9)
     assert both.with_times_exchanged().shape == ("S", "B", 2, "T")
-    with pytest.raises(ValidationError, match=r"cannot join \(T, B, 2\) and \(S, B, 2\): all"):
-        combine_buffer_structures([BufferStructure("T", "B", 2), BufferStructure("S", "B", 2)])
 
 
 def test_sizes_include_the_context():
@@ -96,11 +93,6 @@ def test_sizes_may_come_from_numpy():
     assert type(shape[2]) is int
 
 
-def test_other_keywords_are_refused():
-    with pytest.raises(TypeError):
-        BufferStructure("T", "B", 3, contxt_size=1)
-
-
 @pytest.mark.parametrize(
     ("template", "shape", "matches"),
     [
@@ -123,11 +115,6 @@ def test_matching(template, shape, matches):
     assert StructureTemplate(*template).matches(BufferStructure(*shape)) == matches
 
 
-def test_equality_is_by_shape():
-    assert BufferStructure("T", "B", 3) == BufferStructure("T", "B", 3, context_size=1)
-    assert len({BufferStructure(3), BufferStructure(3), BufferStructure(4)}) == 2
-
-
 def test_round_trip_through_a_layout_node():
     for structure in (
         BufferStructure("T", "B", 3, context_size=2, is_backward_only=True),
@@ -135,6 +122,8 @@ def test_round_trip_through_a_layout_node():
     ):
         again = BufferStructure.from_layout(structure.to_json(0))
         assert again.__dict__ == structure.__dict__
+        assert {again, structure, BufferStructure(*structure.shape)} == {structure}  # by shape
+        assert again != BufferStructure(5)
 
 
 def test_joining():
@@ -144,19 +133,11 @@ def test_joining():
     assert joined.shape == ("T", "B", 2, 8)
     assert joined.context_size == 0
     assert combine_buffer_structures([]).shape == (0,)
-
-
-def test_what_cannot_be_joined():
-    with pytest.raises(ValidationError, match="time sized buffer .* and a batch sized one"):
-        combine_buffer_structures([BufferStructure("T", "B", 2), BufferStructure("B", 2)])
-    with pytest.raises(ValidationError, match="all dimensions but the last must agree"):
-        combine_buffer_structures(
-            [BufferStructure("T", "B", 2, 3), BufferStructure("T", "B", 3, 3)]
-        )
-
-
-def test_where_features_begin():
-    for shape, scaling in (((3, 4), ()), (("B", 3), ("B",)), (("T", "B", 2), ("T", "B"))):
-        structure = BufferStructure(*shape)
-        assert structure.scaling_shape == scaling
-        assert structure.first_feature_dim == len(scaling)
+    for others, text in (
+        ([("T", "B", 2), ("B", 2)], "time sized buffer .* and a batch sized one"),
+        ([("T", "B", 2, 3), ("T", "B", 3, 3)], "all dimensions but the last must agree"),
+        ([("T", "B", 2), ("S", "B", 2)], r"cannot join \(T, B, 2\) and \(S, B, 2\): all"),
+        ([("T", "B", 3, "T")], r"cannot connect \(T, B, 3, T\): no layer takes"),
+    ):
+        with pytest.raises(ValidationError, match=text):
+            combine_buffer_structures([BufferStructure(*shape) for shape in others])

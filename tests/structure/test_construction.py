@@ -37,13 +37,6 @@ def test_connecting_records_both_ends_and_returns_the_second():
     assert b.layer.incoming == [(a.layer, "out", "in"), (a.layer, "default", "default")]
 
 
-def test_parameters_are_shared_with_a_layer_not_with_its_name():
-    with pytest.raises(
-        NetworkValidationError, match=r"^share_parameters_with: expected a layer, .*, got 'b'\.$"
-    ):
-        layer("a").share_parameters_with("b")
-
-
 def test_in_place_chaining():
     first = x = layer("first")
     x >>= layer("second")
@@ -72,19 +65,22 @@ def test_bad_names(name):
         LayerDetails("Foo", name)
 
 
-def test_options_go_by_keyword():
-    with pytest.raises(
-        NetworkValidationError,
-        match=(
-            r"^layer name 0\.1: expected an identifier other than 'default' and 'fallback'\. If it "
-            r"is an option of L2Decay, give it by keyword\.$"
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: LayerDetails("a b"), "layer type 'a b': expected an identifier"),
+        (lambda: ConstructionWrapper.create("Foo"), "Rename it to 'FooLayerImpl'"),
+        (
+            lambda: layer("a").share_parameters_with("b"),
+            r"^share_parameters_with: expected a layer, .*, got 'b'\.$",
         ),
-    ):
-        L2Decay(0.1)
-
-
-def test_bad_types():
-    with pytest.raises(NetworkValidationError, match="layer type 'a b': expected an identifier"):
-        LayerDetails("a b")
-    with pytest.raises(NetworkValidationError, match="Rename it to 'FooLayerImpl'"):
-        ConstructionWrapper.create("Foo")
+        (
+            lambda: L2Decay(0.1),
+            r"^layer name 0\.1: expected an identifier other than 'default' and 'fallback'\. If it "
+            r"is an option of L2Decay, give it by keyword\.$",
+        ),
+    ],
+)
+def test_bad_types_and_options_without_a_keyword(wrong, message):
+    with pytest.raises(NetworkValidationError, match=message):
+        wrong()

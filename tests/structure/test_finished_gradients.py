@@ -8,7 +8,7 @@ from brainstorm.initializers import Gaussian
 from brainstorm.layers import FullyConnected, Input, Loss, NoOp, TiedFullyConnected
 from brainstorm.network import Network
 from brainstorm.training import SgdStepper
-from tests.networks import WIRINGS, classifier, data_for
+from tests.networks import WIRINGS, build, classifier, data_for, run_passes
 
 
 def _tied():
@@ -37,11 +37,9 @@ def test_nothing_is_written_to_what_is_finished(wiring):
     net.follow_backward_pass(
         {layer: lambda layer=layer, parts=parts: follow(layer, parts) for layer, parts in finished}
     )
-    net.provide_external_data(data_for(net))
-    net.forward_pass(training_pass=True)
-    net.backward_pass()
+    gradients = run_passes(net)
     assert order == [layer for layer, _ in finished]
-    np.testing.assert_array_equal(found, net.get("gradients"))
+    np.testing.assert_array_equal(found, gradients)
 
 
 def test_shared_parameters_are_finished_by_their_last_writer():
@@ -61,21 +59,21 @@ def test_without_parameters_nothing_is_ever_finished():
 
 
 def test_followers_are_called_in_replayed_passes_too_and_are_replaced():
-    net = Network.from_layer(WIRINGS["mlp"](), handler=NumpyHandler(np.float32))
-    net.initialize(Gaussian(0.5))
-    calls = []
+    net, calls, stepper = build("mlp", NumpyHandler(np.float32)), [], SgdStepper()
     net.follow_backward_pass({"Projection": lambda: calls.append("Projection")})
-    stepper = SgdStepper()
+
+    def run(count):
+        net.provide_external_data(data_for(net))
+        for _ in range(count):
+            stepper.run()
+
     stepper.start(net)
-    net.provide_external_data(data_for(net))
-    for _ in range(4):
-        stepper.run()
+    run(4)
     assert calls == ["Projection"] * 4
     net.keep_input_deltas = True
-    net.provide_external_data(data_for(net))
-    stepper.run()
+    run(1)
     assert len(calls) == 5
     net.follow_backward_pass({})
     stepper.start(net)
-    stepper.run()
+    run(1)
     assert len(calls) == 5
