@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -58,7 +59,7 @@ def test_info_of_a_network(net, network_file, capsys):
         "file": network_file,
         "format": "Network file v2.0",
         "comment": "the first one",
-        "handler": net.handler.__class__.__name__,
+        "handler": type(net.handler).__name__,
     }
     assert "\nBatchNorm          BatchNorm " in out
     assert "  FullyConnected  FullyConnected(size=5, activation='tanh')  from BatchNorm\n" in out
@@ -77,14 +78,11 @@ def test_info_of_a_run(run_file, capsys):
 # -- draw -----------------------------------------------------------------------------------------
 
 
-def test_draw(net, network_file, tmp_path, capsys):
+def test_draw(net, network_file, tmp_path, monkeypatch, capsys):
     output = tmp_path / "net.dot"
     assert main(["draw", network_file, str(output)]) == 0
     assert output.read_text() == bs.tools.network_as_dot(net)
     assert capsys.readouterr().out == f"wrote {output}\n"
-
-
-def test_drawing_without_graphviz(network_file, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "graphviz", None)
     assert main(["draw", network_file]) == 2
     assert "pip install 'brainstorm[draw]'" in capsys.readouterr().err
@@ -121,21 +119,18 @@ def test_check_names_what_is_not_finite(net, tmp_path, capsys):
 
 @pytest.mark.parametrize("command", ["info", "draw", "check"])
 def test_damaged_and_missing_files(network_file, run_file, tmp_path, capsys, command):
-    for number, file in enumerate((network_file, run_file)):
-        with open(file, "rb") as whole:
-            half = whole.read()[: 700 * (number + 2)]
-        (tmp_path / "half.hdf5").write_bytes(half)
-        assert main([command, str(tmp_path / "half.hdf5")]) == 1
+    half, text = tmp_path / "half.hdf5", tmp_path / "text.hdf5"
+    text.write_text("this is no network")
+    for size, file in ((1400, network_file), (2100, run_file)):
+        half.write_bytes(Path(file).read_bytes()[:size])
+        assert main([command, str(half)]) == 1
         out, err = capsys.readouterr()
         assert out == ""
-        assert err.startswith(
-            f"brainstorm: '{tmp_path}/half.hdf5' cannot be read as a network file"
-        )
+        assert err.startswith(f"brainstorm: '{half}' cannot be read as a network file")
         assert err.count("\n") == 1
     assert main([command, "missing.hdf5"]) == 2
     assert capsys.readouterr().err == "brainstorm: there is no file 'missing.hdf5'\n"
-    (tmp_path / "text.hdf5").write_text("this is no network")
-    assert main([command, str(tmp_path / "text.hdf5")]) == 1
+    assert main([command, str(text)]) == 1
 
 
 def test_check_reads_all_of_a_run(run_file, monkeypatch, capsys):
@@ -242,17 +237,15 @@ def test_convert_there_and_back(net, network_file, tmp_path, capsys, library):
     np.testing.assert_allclose(converted.predict(x), net.predict(x), 1e-5, 1e-6)
 
 
-def test_convert_takes_the_axes_of_a_model(tmp_path, capsys):
+def test_convert_takes_the_axes_of_a_model(tmp_path):
     pytest.importorskip("onnx")
     from brainstorm.ext.onnx_exchange import save_onnx
 
-    net = create_net_from_spec("regression", (4, 5, 2), 3, "C3:2 F4")
-    save_onnx(net, tmp_path / "net.onnx")
-    names = [str(tmp_path / name) for name in ("net.onnx", "net.hdf5")]
-    assert main(["convert", *names, "--axes", "default=TBHWC"]) == 0
-    x = np.ones((1, 2, 4, 5, 2))
-    same = bs.Network.from_hdf5(names[1])
-    np.testing.assert_allclose(same.predict(x), net.predict(x), 1e-5, 1e-6)
+    net, x = create_net_from_spec("regression", (4, 5, 2), 3, "C3:2 F4"), np.ones((1, 2, 4, 5, 2))
+    source, target = tmp_path / "net.onnx", tmp_path / "net.hdf5"
+    save_onnx(net, source)
+    assert main(["convert", str(source), str(target), "--axes", "default=TBHWC"]) == 0
+    np.testing.assert_allclose(bs.Network.from_hdf5(target).predict(x), net.predict(x), 1e-5, 1e-6)
 
 
 @pytest.mark.parametrize(
@@ -272,39 +265,41 @@ def test_what_cannot_be_converted(network_file, tmp_path, monkeypatch, capsys, a
     assert os.listdir() == ["net.hdf5"]
 
 
-def test_version(capsys):
-    with pytest.raises(SystemExit) as caught:
-        main(["--version"])
-    assert caught.value.code == 0
-    assert capsys.readouterr().out == f"brainstorm {bs.__version__}\n"
-
-
 def test_classes_of_a_user_are_imported_from_the_present_folder(tmp_path):
     (tmp_path / "own_layer.py").write_text(OWN)
-    assert run(tmp_path, "-c", SAVE).returncode == 0
-    done = run(tmp_path, "-m", "brainstorm", "info", "own.hdf5")
-    assert done.returncode == 2
-    assert done.stderr.startswith("brainstorm: ")
-    assert "CommandLine" in done.stderr
-    done = run(tmp_path, "-m", "brainstorm", "info", "own.hdf5", "--import", "own_layer")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "CommandLine()  from Input" in done.stdout
     (tmp_path / "broken.py").write_text("1 / 0")
+    assert run(tmp_path, "-c", SAVE).returncode == 0
+
+    def info(*options):
+        done = run(tmp_path, "-m", "brainstorm", "info", "own.hdf5", *options)
+        return done.returncode, done.stderr, done.stdout
+
+    status, error, _ = info()
+    assert (status, error[:12]) == (2, "brainstorm: ")
+    assert "CommandLine" in error
+    status, error, text = info("--import", "own_layer")
+    assert (status, error) == (0, "")
+    assert "CommandLine()  from Input" in text
     for module, said in {
-        "broken": "--import broken: ZeroDivisionError: division by zero\n",
-        "": "--import : ValueError: Empty module name\n",
+        "broken": "--import broken: ZeroDivisionError: division by zero",
+        "": "--import : ValueError: Empty module name",
+        "no_layer": "No module named 'no_layer'",
     }.items():
-        done = run(tmp_path, "-m", "brainstorm", "info", "own.hdf5", "--import", module)
-        assert (done.returncode, done.stderr[-len(said) :]) == (2, said)
-    done = run(tmp_path, "-m", "brainstorm", "check", "own.hdf5", "--import", "no_layer")
-    assert (done.returncode, done.stderr) == (2, "brainstorm: No module named 'no_layer'\n")
+        assert info("--import", module) == (2, f"brainstorm: {said}\n", "")
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["look", "x"], ["info"], ["info", "x", "--loud"], ["convert", "x"]]
+    ("arguments", "status", "said"),
+    [
+        (["--version"], 0, f"brainstorm {bs.__version__}\n"),
+        *(
+            (arguments.split(), 2, "usage: python -m brainstorm ")
+            for arguments in ("", "look x", "info", "info x --loud", "convert x")
+        ),
+    ],
 )
-def test_what_is_no_command(arguments, capsys):
+def test_what_is_no_command(arguments, status, said, capsys):
     with pytest.raises(SystemExit) as caught:
         main(arguments)
-    assert caught.value.code == 2
-    assert capsys.readouterr().err.startswith("usage: python -m brainstorm ")
+    assert caught.value.code == status
+    assert "".join(capsys.readouterr()).startswith(said)

@@ -38,68 +38,51 @@ def hidden(net):
     ],
 )
 def test_each_task_has_its_output_layer_and_targets(task, output, targets):
-    inp, projection = get_in_out_layers(task, 5, 3)
-    inp >> projection
-    net = bs.Network.from_layer(projection)
+    net = between_ends(task, 5, 3)
     assert list(net.layers) == ["Input", "Output_projection", "Output", "Loss"]
     assert net.layers["Output"].type_name == output
     assert net.layers["Output_projection"].kwargs == {"size": (3,), "activation": "linear"}
-    shapes = net.layers["Input"].out_shapes
-    assert shapes["default"].shape == ("T", "B", 5)
-    assert shapes["targets"].shape == targets
+    shapes = {name: shape.shape for name, shape in net.layers["Input"].out_shapes.items()}
+    assert shapes == {"default": ("T", "B", 5), "targets": targets}
+
+
+def between_ends(*arguments, **options):
+    inp, projection = get_in_out_layers(*arguments, **options)
+    return bs.Network.from_layer(inp >> projection)
 
 
 def test_names_can_be_chosen():
-    inp, projection = get_in_out_layers(
-        "regression", (4,), (2,), data_name="x", targets_name="y", outlayer_name="Out"
-    )
-    assert inp.output_name == "x"
-    inp >> projection
-    net = bs.Network.from_layer(inp)
+    names = {"data_name": "x", "targets_name": "y", "outlayer_name": "Out"}
+    net = between_ends("regression", (4,), (2,), **names)
     assert set(net.input_names) == {"x", "y"}
     assert {"Out", "Out_projection"} <= set(net.layers)
-    _, projection = get_in_out_layers("regression", 4, 2, projection_name="Proj")
-    assert projection.layer.name == "Proj"
+    assert "Proj" in between_ends("regression", 4, 2, projection_name="Proj").layers
 
 
 @pytest.mark.parametrize(
     ("use_conv", "projection"), [(None, "Convolution2D"), (True, "Convolution2D"), (False, "Fully")]
 )
 def test_images_as_outputs_are_projected_by_a_convolution(use_conv, projection):
-    inp, last = get_in_out_layers("classification", (4, 4, 2), (4, 4, 5), use_conv=use_conv)
-    inp >> last
-    net = bs.Network.from_layer(inp)
+    net = between_ends("classification", (4, 4, 2), (4, 4, 5), use_conv=use_conv)
     assert net.layers["Output_projection"].type_name.startswith(projection)
     assert net.layers["Output"].out_shapes["predictions"].shape == ("T", "B", 4, 4, 5)
     assert net.layers["Input"].out_shapes["targets"].shape == ("T", "B", 4, 4, 1)
 
 
-def test_a_mask_is_multiplied_with_the_loss():
-    net = net_from("R4", in_shape=3, out_shape=2, mask_name="m")
-    rnd = np.random.RandomState(1)
-    data = {"default": rnd.randn(4, 2, 3), "targets": np.ones((4, 2, 1)), "m": np.ones((4, 2, 1))}
-    data["m"][2:] = 0
-    net.provide_external_data(data)
-    net.forward_pass()
-    per_step = net.get("Output.outputs.loss")
-    assert net.get_loss_values()["total_loss"] == pytest.approx(per_step[:2].sum() / 2)
-    assert net.layers["Mask"].incoming == {
-        ("Output", "loss", "Mask", "default"),
-        ("Input", "m", "Mask", "mask"),
-    }
-
-
-@pytest.mark.parametrize(("spec", "lead"), [("F3", (2, 4)), ("R3 T", (4,))])
-def test_weights_are_multiplied_with_the_loss(spec, lead):
-    net = bs.tools.create_net_from_spec("regression", 2, 1, spec, weights_name="weights")
+@pytest.mark.parametrize(
+    ("spec", "lead", "argument"),
+    [("F3", (2, 4), "weights_name"), ("R3 T", (4,), "weights_name"), ("R4", (2, 4), "mask_name")],
+)
+def test_masks_and_weights_are_multiplied_with_the_loss(spec, lead, argument):
+    net = net_from(spec, "regression", 2, 1, **{argument: "factors"})
     rnd = np.random.RandomState(0)
-    weights = rnd.uniform(size=(*lead, 1))
+    factors = rnd.uniform(size=(*lead, 1)).round(0 if argument == "mask_name" else 9)
     net.provide_external_data(
-        {"default": rnd.normal(size=(2, 4, 2)), "targets": np.ones((*lead, 1)), "weights": weights}
+        {"default": rnd.normal(size=(2, 4, 2)), "targets": np.ones((*lead, 1)), "factors": factors}
     )
     net.forward_pass()
     losses = net.get("Output.outputs.loss")
-    assert net.get_loss_values()["total_loss"] == pytest.approx((losses * weights).sum() / 4)
+    assert net.get_loss_values()["total_loss"] == pytest.approx((losses * factors).sum() / 4)
 
 
 @pytest.mark.parametrize(
@@ -254,22 +237,21 @@ def test_texts_that_cannot_be_understood(spec, message):
         net_from(spec)
 
 
-def test_what_is_no_text_or_has_numbers_that_no_layer_takes():
-    with pytest.raises(
-        NetworkValidationError, match=r"^spec: expected a text such as .*, got 50\.$"
-    ):
-        net_from(50)
-    with pytest.raises(LayerValidationError, match="option 'drop_prob': expected a number in"):
-        net_from("D1.5")
-
-
-def test_an_unknown_letter():
-    with pytest.raises(UnknownPathError) as caught:
-        net_from("F5 G6")
-    assert isinstance(caught.value, KeyError)
-    assert str(caught.value) == (
-        "unknown layer letter in spec 'G'. Choices are: F, R, L, T, B, D, C, P, U."
-    )
+@pytest.mark.parametrize(
+    ("spec", "error", "message"),
+    [
+        (50, NetworkValidationError, r"^spec: expected a text such as .*, got 50\.$"),
+        ("D1.5", LayerValidationError, "option 'drop_prob': expected a number in"),
+        (
+            "F5 G6",
+            UnknownPathError,
+            r"^unknown layer letter in spec 'G'\. Choices are: F, R, L, T, B, D, C, P, U\.$",
+        ),
+    ],
+)
+def test_what_is_no_text_or_names_no_layer(spec, error, message):
+    with pytest.raises(error, match=message):
+        net_from(spec)
 
 
 def test_initialization():

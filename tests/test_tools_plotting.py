@@ -24,18 +24,20 @@ LOGS = Logs(
 )
 
 
-@pytest.fixture
-def images():
-    net = bs.tools.create_net_from_spec("classification", (6, 6, 1), 3, "C5:3 C2:2 F4")
+def initialized(*spec):
+    net = bs.tools.create_net_from_spec("classification", *spec)
     net.initialize(Gaussian(0.5), seed=1)
     return net
+
+
+@pytest.fixture
+def images():
+    return initialized((6, 6, 1), 3, "C5:3 C2:2 F4")
 
 
 @pytest.fixture
 def sequences():
-    net = bs.tools.create_net_from_spec("classification", 3, 2, "L4")
-    net.initialize(Gaussian(0.5), seed=1)
-    return net
+    return initialized(3, 2, "L4")
 
 
 def forward(net, T, B):
@@ -157,20 +159,17 @@ def test_bands_of_monitors():
 # -- buffers --------------------------------------------------------------------------------------
 
 
-def test_weights(images):
-    values, axes = image_of(plot_weights(images, "FullyConnected.parameters.W"))
-    np.testing.assert_array_equal(values, images.get("FullyConnected.parameters.W"))
-    assert axes.get_title(loc="left") == "FullyConnected.parameters.W"
+def test_weights(images, tmp_path):
+    path, parameters = "FullyConnected.parameters.W", images.buffer.FullyConnected.parameters
+    values, axes = image_of(plot_weights(images, path))
+    np.testing.assert_array_equal(values, images.get(path))
+    assert axes.get_title(loc="left") == path
     values, _ = image_of(plot_weights(images, "FullyConnected.parameters.bias"))
     assert values.shape == (4, 1)
-    images.buffer.FullyConnected.parameters.W[:] = 0
-    values, _ = image_of(plot_weights(images, "FullyConnected.parameters.W"))
-    assert not values.any()
-
-
-def test_values_that_are_not_finite_have_no_color(images, tmp_path):
-    images.buffer.FullyConnected.parameters.W[:] = np.nan
-    plot_weights(images, "FullyConnected.parameters.W").savefig(tmp_path / "nan.png")
+    parameters.W[:] = 0
+    assert not image_of(plot_weights(images, path))[0].any()
+    parameters.W[:] = np.nan  # has no color
+    plot_weights(images, path).savefig(tmp_path / "nan.png")
 
 
 def test_filters_of_one_channel_fill_a_square(images):
@@ -188,9 +187,6 @@ def test_filters_of_several_channels_have_a_row_each(images):
     assert values.shape == (2 * 3 - 1, 5 * 3 - 1)
     filters = images.get("Convolution2D_2.parameters.W")
     np.testing.assert_array_equal(values[3:5, 6:8], filters[1, ..., 2])
-
-
-def test_filters_are_images(images):
     message = r"'FullyConnected.parameters.W': expected four dimensions .* got shape \(4, "
     with pytest.raises(ValidationError, match=message):
         plot_filters(images, "FullyConnected.parameters.W")
