@@ -135,10 +135,8 @@ def validate_architecture(architecture: Architecture) -> bool:
         _validate_entry(name, layer)
     for connection in collect_all_connections(architecture):
         if connection.end_layer not in architecture:
-            raise NetworkValidationError(
-                f"connection {connection}: "
-                f"{unknown('layer', connection.end_layer, sorted(architecture))}"
-            )
+            what = unknown("layer", connection.end_layer, sorted(architecture))
+            raise NetworkValidationError(f"connection {connection}: {what}")
         if connection.end_layer == INPUT:
             raise NetworkValidationError(
                 f"connection {connection}: the Input layer takes data from outside, nothing can "
@@ -156,33 +154,30 @@ def validate_architecture(architecture: Architecture) -> bool:
 
 
 def _validate_entry(name: Any, layer: Any) -> None:
+    def fail(what: str) -> NetworkValidationError:
+        return NetworkValidationError(f"layer {name!r}{what}")
+
     if not isinstance(name, str) or not is_valid_layer_name(name):
         raise NetworkValidationError(
             f"layer name {name!r}: expected an identifier other than 'default' and 'fallback'."
         )
     if name in FLAT_ARRAYS:
-        raise NetworkValidationError(
-            f"layer {name!r}: the name is taken by net.buffer.{name}. Choose another one."
-        )
+        raise fail(f": the name is taken by net.buffer.{name}. Choose another one.")
     if not isinstance(layer, Mapping) or not isinstance(layer.get("@type"), str):
-        raise NetworkValidationError(
-            f"layer {name!r}: expected a dict whose '@type' is the name of a layer type."
-        )
+        raise fail(": expected a dict whose '@type' is the name of a layer type.")
     if not all(isinstance(key, str) for key in layer):
-        raise NetworkValidationError(f"layer {name!r}: expected texts as keys, got {list(layer)}.")
+        raise fail(f": expected texts as keys, got {list(layer)}.")
     for key in layer:
         if key.startswith("@") and key not in MARKS:
-            raise NetworkValidationError(f"layer {name!r}: {unknown('key', key, MARKS)}")
+            raise fail(f": {unknown('key', key, MARKS)}")
     if taken := sorted(RESERVED.intersection(layer)):
-        raise NetworkValidationError(
-            f"layer {name!r}: no option can be called {' or '.join(map(repr, taken))}."
-        )
+        raise fail(f": no option can be called {' or '.join(map(repr, taken))}.")
     shared = layer.get("@shared_parameters", {})
     paths = shared.values() if isinstance(shared, Mapping) else [shared]
     if not all(isinstance(path, str) for path in paths):
-        raise NetworkValidationError(
-            f"layer {name!r}, '@shared_parameters': expected the name of a layer, or a dict from "
-            f"parameter names to 'layer.parameter', got {shared!r}."
+        raise fail(
+            f", '@shared_parameters': expected the name of a layer, or a dict from parameter names "
+            f"to 'layer.parameter', got {shared!r}."
         )
     outgoing = layer.get("@outgoing_connections", {})
     outputs = outgoing if isinstance(outgoing, Mapping) else {"default": outgoing}
@@ -192,9 +187,9 @@ def _validate_entry(name: Any, layer: Any) -> None:
         and all(isinstance(end, str) for end in ends)
         for output, ends in outputs.items()
     ):
-        raise NetworkValidationError(
-            f"layer {name!r}, '@outgoing_connections': expected a list of 'layer.input' strings, "
-            f"or a dict from output names to such lists, got {outgoing!r}."
+        raise fail(
+            f", '@outgoing_connections': expected a list of 'layer.input' strings, or a dict from "
+            f"output names to such lists, got {outgoing!r}."
         )
 
 

@@ -88,27 +88,22 @@ def _check_names(data: Mapping[str, Any], expected: Collection[str], all_inputs:
 
 
 def _check_array(name: str, array: Any, structure: BufferStructure) -> None:
+    def fail(what: str) -> NetworkValidationError:
+        return NetworkValidationError(f"data {name!r}: {what}")
+
     shape = getattr(array, "shape", None)
     if shape is None:
-        raise NetworkValidationError(
-            f"data {name!r}: expected an array, got {type(array).__name__}. Use np.asarray."
-        )
+        raise fail(f"expected an array, got {type(array).__name__}. Use np.asarray.")
     if isinstance(array, np.ndarray) and array.dtype.kind not in "biuf":
-        raise NetworkValidationError(
-            f"data {name!r}: expected numbers, got dtype {array.dtype}. Convert it first."
-        )
+        raise fail(f"expected numbers, got dtype {array.dtype}. Convert it first.")
     fits = len(shape) == len(structure.shape) and (
         tuple(shape[structure.first_feature_dim :]) == structure.feature_shape
     )
     if not fits:
-        raise NetworkValidationError(
-            f"data {name!r}: expected {format_shape(structure.shape)}, got "
-            f"{format_shape(shape)}.{_advice(shape, structure)}"
-        )
+        expected, got = format_shape(structure.shape), format_shape(shape)
+        raise fail(f"expected {expected}, got {got}.{_advice(shape, structure)}")
     if structure.buffer_type != CONSTANT and 0 in shape[: structure.first_feature_dim]:
-        raise NetworkValidationError(
-            f"data {name!r}: is empty, its shape is {format_shape(shape)}."
-        )
+        raise fail(f"is empty, its shape is {format_shape(shape)}.")
 
 
 def _advice(shape: tuple[int, ...], structure: BufferStructure) -> str:

@@ -302,10 +302,8 @@ def _joint_internals(layers: Layers) -> Iterator[list[str]]:
         for members in layer.joint_buffers.get("internals", ()):
             for member in members:
                 if member not in layer.internal_shapes:
-                    raise NetworkValidationError(
-                        f"layer {name!r}, joint_buffers: "
-                        f"{unknown('internal', member, layer.internal_shapes)}"
-                    )
+                    what = unknown("internal", member, layer.internal_shapes)
+                    raise NetworkValidationError(f"layer {name!r}, joint_buffers: {what}")
             yield [f"{name}.internals.{member}" for member in members]
 
 

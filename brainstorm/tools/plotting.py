@@ -63,7 +63,14 @@ def plot_logs(
     }
     places, unit = _places(logs, {path: len(values) for path, values in curves.items()})
     for number, (path, values) in enumerate(curves.items()):
-        _draw_curve(axes, number, places[path], values, path)
+        axes.plot(
+            places[path],
+            values,
+            label=path,
+            marker="." if len(values) <= MARKED else None,
+            color=COLORS[number % len(COLORS)],
+            linestyle=STYLES[number // len(COLORS) % len(STYLES)],
+        )
     if axes.lines:
         axes.legend(fontsize=9)
     if log_scale:
@@ -237,13 +244,6 @@ def _epochs_of(logs: Mapping[str, Any], path: str, count: int) -> Array | None:
         return None
     epochs = max(len(values) for _, values in flatten_items(logs[TRAINING]))
     return np.linspace(count == epochs, epochs, count)
-
-
-def _draw_curve(axes: Any, number: int, places: Array, values: Sequence[float], label: str) -> None:
-    marker = "." if len(values) <= MARKED else None
-    style = STYLES[number // len(COLORS) % len(STYLES)]
-    color = COLORS[number % len(COLORS)]
-    axes.plot(places, values, label=label, marker=marker, color=color, linestyle=style)
 
 
 def _finish_curves(axes: Any) -> None:
