@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from brainstorm.handlers import NumpyHandler
-from brainstorm.layers import Convolution2D, FullyConnected, Input, Loss, Lstm, Recurrent
+from brainstorm.layers import FullyConnected, Input, Loss, Lstm, Recurrent
 from brainstorm.layers.base_layer import Layer
 from brainstorm.network import Network
 from brainstorm.structure.architecture import (
@@ -19,7 +19,7 @@ from brainstorm.structure.layout import (
     gather_array_nodes,
     get_order,
 )
-from tests.networks import WIRINGS, build, classifier
+from tests.networks import WIRINGS, build, classifier, forward
 
 
 def lay_out(some_layer, **kwargs):
@@ -65,17 +65,6 @@ def test_without_parameters_the_flat_arrays_are_empty():
     assert net.get("gradients").shape == (0,)
 
 
-def test_consumers_see_their_producers_memory():
-    net = Network.from_layer(four_layers(), handler=NumpyHandler())
-    net.provide_external_data({"default": np.zeros((3, 4, 2))})
-    joined = net.buffer.D.inputs.default
-    assert joined.shape == (3, 4, 12)
-    net.buffer.B.outputs.default[...] = 1
-    net.buffer.C.outputs.default[...] = 2
-    assert (joined[..., :5] == 1).all()
-    assert (joined[..., 5:] == 2).all()
-
-
 def test_what_cannot_be_adjacent_is_copied():
     _, nodes, _ = lay_out(WIRINGS["impossible"]())
     copied = {path: node["@copy_of"] for path, node in nodes.items() if "@copy_of" in node}
@@ -86,21 +75,13 @@ def test_what_cannot_be_adjacent_is_copied():
 
 
 def test_image_maps_are_joined_per_channel():
-    inp = Input({"default": ("T", "B", 3, 3, 2)})
-    left = Convolution2D(2, (1, 1), name="left")
-    right = Convolution2D(3, (1, 1), name="right")
-    target = Convolution2D(1, (1, 1), name="target")
-    inp >> left >> target
-    inp >> right >> target
-    net = Network.from_layer(inp, handler=NumpyHandler())
-    net.initialize(0.5)
-    net.provide_external_data({"default": np.random.RandomState(0).rand(1, 2, 3, 3, 2)})
-    net.forward_pass()
-    expected = np.concatenate(
-        [net.get("left.outputs.default"), net.get("right.outputs.default")], 4
-    )
-    np.testing.assert_array_equal(net.get("target.inputs.default"), expected)
-    assert net.layers["target"].in_shapes["default"].shape == ("T", "B", 3, 3, 5)
+    net = build("channels")
+    forward(net)
+    sources = net._buffer_manager.nodes["joint.inputs.default"]["@copy_of"]
+    assert sources == [f"{name}.outputs.default" for name in ("Input", "left", "right")]
+    expected = np.concatenate([net.get(path) for path in sources], axis=4)
+    np.testing.assert_array_equal(net.get("joint.inputs.default"), expected)
+    assert net.layers["joint"].in_shapes["default"].shape == ("T", "B", 4, 4, 6)
 
 
 def skip_chain(length, skips):
@@ -168,11 +149,9 @@ def test_only_deltas_that_lead_to_parameters_have_memory():
 
 
 def test_a_hub_takes_the_largest_context_of_its_members():
-    inp = Input({"default": ("T", "B", 2)})
-    rnn, fc = Recurrent(3, name="Rnn"), FullyConnected(4, name="Fc")
-    target = FullyConnected(1, name="Target")
-    inp >> rnn >> target
-    inp >> fc >> target
+    inp, target = Input({"default": ("T", "B", 2)}), FullyConnected(1, name="Target")
+    for layer in (Recurrent(3, name="Rnn"), FullyConnected(4, name="Fc")):
+        inp >> layer >> target
     net = Network.from_layer(inp, handler=NumpyHandler())
     net.provide_external_data({"default": np.zeros((5, 1, 2))})
     assert net.buffer.Rnn.outputs.default.shape == (6, 1, 3)

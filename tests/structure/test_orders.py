@@ -5,7 +5,9 @@ import pytest
 from brainstorm.structure import (
     create_layout,
     create_layout_stub,
+    gather_array_nodes,
     get_all_sources,
+    get_connections,
     get_forced_orders,
     get_forward_closure,
     get_gradient_order,
@@ -14,7 +16,6 @@ from brainstorm.structure import (
     layout_hubs,
     merge_connections,
 )
-from brainstorm.structure.layout import gather_array_nodes
 from tests.networks import build
 
 
@@ -27,14 +28,10 @@ def path_pairs(layers):
     """Return connections as pairs of paths, with those of the parameters to the flat array."""
     pairs = [
         (f"{c.start_layer}.outputs.{c.output_name}", f"{c.end_layer}.inputs.{c.input_name}")
-        for layer in layers.values()
-        for c in layer.incoming
+        for c in get_connections(layers)
     ]
-    nodes = [path for path, _ in gather_array_nodes(create_layout_stub(layers))]
-    categories = [(path, path.split(".")[1]) for path in nodes if "." in path]
-    return pairs + [
-        (path, kind) for path, kind in categories if kind in ("parameters", "gradients")
-    ]
+    groups = get_forced_orders(layers)
+    return pairs + [(path, path.split(".")[1]) for group in groups for path in group]
 
 
 def test_parameters_and_gradients_are_groups_in_the_order_of_their_declaration(layers):
@@ -68,8 +65,7 @@ def test_sources_and_their_closures_are_those_of_the_hubs(layers):
     assert sinks == {"parameters"}
     stub = create_layout_stub(layers)
     layout_hubs(hubs, stub)
-    for (path, node), (_, planned) in zip(
-        gather_array_nodes(stub), gather_array_nodes(layout), strict=True
-    ):
-        if "." in path and "@hub" in planned:
-            assert (node["@hub"], node["@slice"]) == (planned["@hub"], planned["@slice"])
+    nodes, planned = dict(gather_array_nodes(stub)), dict(gather_array_nodes(layout))
+    for path, node in nodes.items():
+        for mark in ("@hub", "@slice"):
+            assert node.get(mark) == planned[path].get(mark), path
