@@ -189,10 +189,19 @@ def numerical_gradients(net, epsilon=1e-5, **pass_arguments):
     return gradients
 
 
+def provide(net, T=3, B=2, seed=3):
+    """Provide random data for all inputs of a network; return them."""
+    data = data_for(net, T, B, seed)
+    net.provide_external_data(data)
+    return data
+
+
 def forward(net, T=3, B=2, seed=3, data=None, training_pass=True, **arguments):
-    """Run a forward pass, by default of a training, on given or random data."""
-    net.provide_external_data(data_for(net, T, B, seed) if data is None else data)
+    """Run a forward pass, by default of a training, on given or random data; return the data."""
+    data = data_for(net, T, B, seed) if data is None else data
+    net.provide_external_data(data)
     net.forward_pass(training_pass, **arguments)
+    return data
 
 
 def run_passes(net, data=None, **arguments):

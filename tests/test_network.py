@@ -40,6 +40,7 @@ from tests.networks import (
     classifier,
     data_for,
     forward,
+    provide,
     run_passes,
     trainable,
 )
@@ -171,8 +172,7 @@ def test_memory_that_nobody_has_can_be_announced():
 
 def test_a_sequence_in_two_parts_gives_the_outputs_of_the_whole():
     net = build("recurrent fan-out")
-    data = data_for(net, T=6)
-    forward(net, data=data)
+    data = forward(net, T=6)
     whole = net.get("joint.outputs.default")
     context, parts = None, []
     for part in (slice(0, 1), slice(1, 4), slice(4, 6)):
@@ -184,8 +184,7 @@ def test_a_sequence_in_two_parts_gives_the_outputs_of_the_whole():
 
 def test_an_input_shared_with_a_recurrent_layer_keeps_its_last_step():
     net = build("recurrent fan-out")
-    data = data_for(net)
-    forward(net, data=data)
+    data = forward(net)
     np.testing.assert_array_equal(net.get_input("default"), data["default"])
     sources = net._buffer_manager.layout["joint"]["inputs"]["default"]["@sources"]
     expected = np.concatenate([net.get(path)[:3] for path in sources], axis=2)
@@ -202,7 +201,8 @@ def test_gradients_with_a_context():
 # -- data -----------------------------------------------------------------------------------------
 
 
-def mlp():
+@pytest.fixture
+def net():
     return build("mlp", FLOAT64)
 
 
@@ -222,10 +222,8 @@ def mlp():
         ),
     ],
 )
-def test_bad_data_is_refused_and_changes_nothing(spoil, error, message):
-    net = mlp()
-    data = data_for(net)
-    net.provide_external_data(data)
+def test_bad_data_is_refused_and_changes_nothing(net, spoil, error, message):
+    data = provide(net)
     before = {path: net.get(path) for path in ("Input.outputs.default", "Input.outputs.targets")}
     with pytest.raises(error, match=message):
         net.provide_external_data(spoil(data))
@@ -233,8 +231,7 @@ def test_bad_data_is_refused_and_changes_nothing(spoil, error, message):
         np.testing.assert_array_equal(net.get(path), values)
 
 
-def test_extra_names_are_ignored_and_missing_ones_on_request():
-    net = mlp()
+def test_extra_names_are_ignored_and_missing_ones_on_request(net):
     data = data_for(net)
     net.provide_external_data({**data, "other": np.zeros(3)})
     net.provide_external_data({"default": data["default"] + 1}, all_inputs=False)
@@ -242,7 +239,7 @@ def test_extra_names_are_ignored_and_missing_ones_on_request():
     np.testing.assert_array_equal(net.get_input("targets"), data["targets"])
 
 
-def test_other_arrays_go_through_numpy_and_are_checked():
+def test_other_arrays_go_through_numpy_and_are_checked(net):
     class Foreign:  # as of PyTorch, or in a file
         def __init__(self, array):
             self.array, self.shape = array, array.shape
@@ -250,7 +247,6 @@ def test_other_arrays_go_through_numpy_and_are_checked():
         def __array__(self, *args, **kwargs):
             return self.array
 
-    net = mlp()
     data = data_for(net)
     net.provide_external_data({name: Foreign(array) for name, array in data.items()})
     for name, array in data.items():
@@ -277,8 +273,8 @@ def test_batch_sized_and_constant_inputs_leave_the_others_as_they_are():
     assert (net.time_size, net.batch_size) == (1, 3)  # a prediction depends on its data alone
 
 
-def test_passes_without_data_are_refused():
-    for run in (mlp().forward_pass, mlp().backward_pass):
+def test_passes_without_data_are_refused(net):
+    for run in (net.forward_pass, net.backward_pass):
         with pytest.raises(NetworkValidationError, match="call provide_external_data first"):
             run()
 
@@ -309,9 +305,8 @@ def test_handler_errors_name_the_layer():
 # -- looking inside -------------------------------------------------------------------------------
 
 
-def test_get():
-    net = mlp()
-    net.provide_external_data(data_for(net))
+def test_get(net):
+    provide(net)
     copied = net.get("Projection.parameters.W")
     copied[...] = 9
     assert not (net.get("Projection.parameters.W") == 9).any()
@@ -329,15 +324,14 @@ def test_get():
             net.get(path)
 
 
-def test_losses():
+def test_losses(net):
+    forward(net)
+    assert list(net.get_loss_values()) == ["total_loss"]
     net = build("one output twice")
     forward(net)
     losses = net.get_loss_values()
     assert list(losses) == ["difference_loss", "merged_loss", "total_loss"]
     assert losses["total_loss"] == losses["difference_loss"] + losses["merged_loss"]
-    net = mlp()
-    forward(net)
-    assert list(net.get_loss_values()) == ["total_loss"]
     last = Input({"default": ("T", "B", 2)}) >> FullyConnected(2)
     assert Network.from_layer(last).get_loss_values() == {"total_loss": 0.0}
 
@@ -382,7 +376,7 @@ def test_a_notebook_shows_values_where_there_is_memory():
 
 def test_the_report_of_a_plan_is_a_table_in_a_notebook():
     net = build("mlp")
-    net.provide_external_data(data_for(net))
+    provide(net)
     report = net.plan().report(repeats=1)
     html, count = report._repr_html_(), len(report.rows) - 1
     assert str(report).splitlines()[-1].endswith(f"{count} calls")
@@ -406,7 +400,7 @@ def test_closing():
     net.layers["Lstm"].shutdown = lambda: calls.append(1)
     with net as entered:
         assert entered is net
-        net.provide_external_data(data_for(net))
+        provide(net)
     assert calls == [1]
     net.close()
     for use in (
@@ -419,8 +413,7 @@ def test_closing():
             use()
 
 
-def test_buffers_can_be_set_by_name():
-    net = mlp()
+def test_buffers_can_be_set_by_name(net):
     net.buffer.Projection.parameters.bias[:] = 7
     assert (net.get("Projection.parameters.bias") == 7).all()
     for path in net.buffer.paths("FullyConnected_*.parameters.*"):
@@ -447,8 +440,7 @@ def test_initialize_is_repeatable_and_independent_of_other_layers():
     assert (one.get("parameters") != two.get("parameters")).any()
 
 
-def test_initialize_forms():
-    net = mlp()
+def test_initialize_forms(net):
     given = {"FullyConnected_1": {"W": Uniform(0.1), "b*": [3.0] * 5}, "default": 1}
     net.initialize(given, FullyConnected_2=2)
     assert 0 < np.abs(net.get("FullyConnected_1.parameters.W")).max() <= 0.1
@@ -460,8 +452,8 @@ def test_initialize_forms():
     assert (net.get("Projection.parameters.bias") == 0.5).all()
 
 
-def test_a_failing_initialize_changes_nothing():
-    net, odd = mlp(), Gaussian(7.0)
+def test_a_failing_initialize_changes_nothing(net):
+    odd = Gaussian(7.0)
     before, odd.source = net.get("parameters"), object()
     for given, error, text in (
         (Orthogonal(), InitializationError, "FullyConnected_1.parameters.bias"),
@@ -482,8 +474,7 @@ def test_a_failing_initialize_changes_nothing():
         np.testing.assert_array_equal(net.get("parameters"), before)
 
 
-def test_modifiers():
-    net = mlp()
+def test_modifiers(net):
     net.set_weight_modifiers({"Projection": {"W": ClipValues(-0.1, 0.1)}}, default=[])
     net.set_gradient_modifiers(Projection=[L2Decay(0.5), ClipValues(-0.2, 0.2)])
     run_passes(net)
@@ -522,8 +513,8 @@ def test_statistics_of_any_name_are_shown(capsys):
 
 
 @pytest.mark.parametrize("wrong", [None, NumpyHandler, "numpy"])
-def test_what_is_no_handler(wrong, tmp_path):
-    net, file = mlp(), tmp_path / "net.hdf5"
+def test_what_is_no_handler(net, wrong, tmp_path):
+    file = tmp_path / "net.hdf5"
     net.save_as_hdf5(file)
     makers = [lambda: net.set_handler(wrong)]
     if wrong is not None:
@@ -542,8 +533,7 @@ def test_what_is_no_handler(wrong, tmp_path):
 @pytest.mark.parametrize("wiring", ["mlp", "lstm"])
 def test_predict_equals_a_forward_pass(wiring):
     net = build(wiring, FLOAT64)
-    data = data_for(net, T=4, B=11)
-    forward(net, data=data)
+    data = forward(net, T=4, B=11)
     expected = net.get("Out.outputs.predictions")
     for batch_size in (1, 4, 11, 500):
         given = net.predict(data["default"], batch_size=batch_size)
@@ -770,7 +760,7 @@ def test_a_deep_network_makes_nothing_that_nobody_looks_for(monkeypatch):
 
 
 @pytest.mark.parametrize(("comment", "written"), [(3, "3"), ("a\udcff", "a?")])
-def test_comments_are_written_as_text(comment, written, tmp_path):
-    mlp().save_as_hdf5(tmp_path / "net.hdf5", comment=comment)
+def test_comments_are_written_as_text(net, comment, written, tmp_path):
+    net.save_as_hdf5(tmp_path / "net.hdf5", comment=comment)
     with h5py.File(tmp_path / "net.hdf5") as file:
         assert file.attrs["comment"] == written

@@ -13,7 +13,7 @@ from brainstorm.structure.layout import gather_array_nodes
 from brainstorm.tools import extract
 from brainstorm.training import MomentumStepper
 from tests.layers.test_in_network import build, build_of_parts
-from tests.networks import WIRINGS, classifier, data_for, forward
+from tests.networks import WIRINGS, classifier, data_for, forward, provide
 from tests.poisoning import poison
 
 STRATEGIES = ("inspectable", "compact")
@@ -123,7 +123,7 @@ def test_the_state_is_carried_on():
     nets, states = make_both("lstm"), ([], [])
     for number, T in enumerate((3, 2, 4)):
         for net, state in zip(nets, states, strict=True):
-            net.provide_external_data(data_for(net, T, 2, seed=number))
+            provide(net, T, 2, seed=number)
             net.carry_context(state, continues=number > 0)
             net.forward_pass(training_pass=True)
             net.backward_pass()
@@ -189,7 +189,7 @@ DELTA = "FullyConnected_1.output_deltas.default"
 @pytest.fixture
 def net():
     net = make("mlp", "compact")
-    net.provide_external_data(data_for(net))
+    provide(net)
     return net
 
 
@@ -208,7 +208,7 @@ def test_what_can_be_read_when(net):
     """It depends on the plan and on the last pass, never on T and B."""
     assert refuses(net, HIDDEN)
     for T, B in SIZES:
-        net.provide_external_data(data_for(net, T, B))
+        provide(net, T, B)
         assert refuses(net, HIDDEN)
         assert refuses(net, DELTA)
         net.forward_pass(training_pass=True)
@@ -308,7 +308,7 @@ def test_the_report_is_exact_and_tells_what_is_saved(name, T, B):
     assert str(shared).split("\n")[-2].startswith("shared  ")
     assert str(shared).split("\n")[-2].split()[1].startswith("-")
     net = make(name, "compact")
-    net.provide_external_data(data_for(net, T, B))
+    provide(net, T, B)
     manager = net._buffer_manager
     assert manager.size * manager.item_size == shared.total
 

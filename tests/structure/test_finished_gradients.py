@@ -8,7 +8,7 @@ from brainstorm.initializers import Gaussian
 from brainstorm.layers import FullyConnected, Input, Loss, NoOp, TiedFullyConnected
 from brainstorm.network import Network
 from brainstorm.training import SgdStepper
-from tests.networks import WIRINGS, build, classifier, data_for, run_passes
+from tests.networks import WIRINGS, build, classifier, provide, run_passes
 
 
 def _tied():
@@ -63,7 +63,7 @@ def test_followers_are_called_in_replayed_passes_too_and_are_replaced():
     net.follow_backward_pass({"Projection": lambda: calls.append("Projection")})
 
     def run(count):
-        net.provide_external_data(data_for(net))
+        provide(net)
         for _ in range(count):
             stepper.run()
 
