@@ -56,8 +56,7 @@ class BufferManager:
     ) -> None:
         self._allocate = allocate
         self.handler = get_default_handler() if handler is None else handler
-        self.layout, self.hubs = layout, list(hubs)
-        self.nodes = dict(gather_array_nodes(layout))
+        self.layout, self.hubs, self.nodes = layout, list(hubs), dict(gather_array_nodes(layout))
         self.position: int | None = None
         self.turn = Turn(self)
         self.lane = self.handler.new_lane()
@@ -396,7 +395,7 @@ class BufferManager:
         self.clear_context("S" if continues else "TS")
 
     def clear_context(self, times: str = "TS") -> None:
-        """Start the next forward pass from zeros."""
+        """Start the next forward pass from zeros, or only the sequences of lengths T or S."""
         hubs = self._context_hubs(times)
         self.handler.clear([self._context_rows(i, hub) for i, hub in hubs])
 
