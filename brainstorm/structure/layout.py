@@ -219,7 +219,8 @@ def create_layout(layers: Layers, keep_input_deltas: bool = False) -> tuple[list
     _mark_null_deltas(layout, layers, find_needed_deltas(layers, keep_input_deltas))
     nodes = dict(gather_array_nodes(layout))
     structures = _structures(layers)
-    aliases = {  # of what has memory: a delta may have none
+    # Those without memory are left out: a delta may have none.
+    aliases = {
         path: target
         for path, target in find_aliases(layers).items()
         if "@null" not in nodes[path] and "@null" not in nodes[target]
@@ -348,7 +349,7 @@ def _write_slices(
 ) -> None:
     for path in FLAT_ARRAYS:
         nodes[path]["@slice"] = (0, 0)
-    layout_hubs(hubs, layout)
+    _place_hubs(hubs, nodes)
     for path in FLAT_ARRAYS:
         nodes[path]["@shape"] = (nodes[path]["@slice"][1],)
     for sink, sources in shared.items():
@@ -364,7 +365,10 @@ def _write_slices(
 
 def layout_hubs(hubs: list[Hub], layout: Node) -> None:
     """Write the hub and the position of each array into the layout."""
-    nodes = dict(gather_array_nodes(layout))
+    _place_hubs(hubs, dict(gather_array_nodes(layout)))
+
+
+def _place_hubs(hubs: list[Hub], nodes: Mapping[str, Node]) -> None:
     for number, hub in enumerate(hubs):
         for path, feature_slice in hub.slices.items():
             nodes[path].update({"@hub": number, "@slice": feature_slice})

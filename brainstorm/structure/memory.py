@@ -124,7 +124,7 @@ def find_largest_batch(
 ) -> int:
     """Return the largest batch size that takes at most `limit` bytes for T = `time`.
 
-    A batch size takes `scratch` bytes in addition to the buffers.
+    `scratch` returns the bytes that a batch size takes in addition to the buffers.
 
     Raises:
         NetworkValidationError: No buffer grows with the batch size, `time` is less than 1, or
