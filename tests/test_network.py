@@ -533,7 +533,7 @@ def test_what_is_no_handler(net, wrong, tmp_path):
 @pytest.mark.parametrize("wiring", ["mlp", "lstm"])
 def test_predict_equals_a_forward_pass(wiring):
     net = build(wiring, FLOAT64)
-    data = forward(net, T=4, B=11)
+    data = forward(net, T=4, B=11, training_pass=False)
     expected = net.get("Out.outputs.predictions")
     for batch_size in (1, 4, 11, 500):
         given = net.predict(data["default"], batch_size=batch_size)
