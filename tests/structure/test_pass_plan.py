@@ -4,6 +4,8 @@ The plan is carried out on memory full of NaN by layers that write a one into ea
 gradient; each element must then count its writers.
 """
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -44,15 +46,13 @@ class PlannedLayerImpl(Layer):
         )
 
 
-def planned(name, size=1, trainable=True, overwrites=("input_deltas", "gradients"), null=True):
-    return ConstructionWrapper.create(
-        PlannedLayerImpl,
-        name=name,
-        size=size,
-        trainable=trainable,
-        overwrites=overwrites,
-        null=null,
-    )
+def planned(name, size=1, layer_type=PlannedLayerImpl, **options):
+    options = {
+        "trainable": True,
+        "overwrites": ("input_deltas", "gradients"),
+        "null": True,
+    } | options
+    return ConstructionWrapper.create(layer_type, name=name, size=size, **options)
 
 
 class Rehearsal:
@@ -113,14 +113,16 @@ class Rehearsal:
 
     def expected(self):
         """Return for each delta and gradient how often it is written to."""
-        counts = {f"{name}.gradients.{parameter}": 1
-                  for name, layer in self.layers.items()
-                  for parameter in layer.parameter_shapes
-                  if parameter not in layer.computes_no_gradients_for}  # fmt: skip
+        counts = Counter(
+            f"{name}.gradients.{parameter}"
+            for name, layer in self.layers.items()
+            for parameter in layer.parameter_shapes
+            if parameter not in layer.computes_no_gradients_for
+        )
         for connection in get_connections(self.layers):
             source, sink = get_backward_connection(connection, self.layers)
             if "@null" not in self.nodes[sink] and connection.end_layer in self.needed.layers:
-                counts[source] = counts.get(source, 0) + 1
+                counts[source] += 1
         return counts
 
     def check(self, offset=0):
@@ -240,10 +242,7 @@ def test_a_gradient_that_nobody_writes_is_cleared_at_the_end():
     class FrozenLayerImpl(PlannedLayerImpl):
         computes_no_gradients_for = ("b",)
 
-    layer = ConstructionWrapper.create(
-        FrozenLayerImpl, name="A", size=1, trainable=True, overwrites=("gradients",), null=True
-    )
-    rehearsal = in_a_chain(layer)
+    rehearsal = in_a_chain(planned("A", 1, FrozenLayerImpl))
     assert rehearsal.steps[-1].layer == ""
     assert rehearsal.part("A.gradients.b").tolist() == [0, 0]
     assert rehearsal.part("A.gradients.W").tolist() == [1, 1, 1, 1]
