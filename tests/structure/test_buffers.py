@@ -136,8 +136,10 @@ def test_memory_only_grows():
     for size in ((1, 1), (2, 5), (3, 5), (3, 4)):
         manager.resize(*size)
     assert len(manager.handler.allocated) == 2
+    stamp = manager.stamp
     manager.resize(4, 5)  # only what depends on T
     assert len(manager.handler.allocated) == 3
+    assert manager.stamp != stamp
     assert address(manager.buffers[2]) == label
 
 
