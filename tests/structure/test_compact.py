@@ -9,10 +9,11 @@ from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import Dropout, FullyConnected, Lstm, TiedFullyConnected
 from brainstorm.network import Network
+from brainstorm.structure.architecture import generate_architecture
 from brainstorm.structure.layout import gather_array_nodes
 from brainstorm.tools import extract
 from brainstorm.training import MomentumStepper
-from tests.layers.test_in_network import build, build_of_parts
+from tests.layers.test_in_network import many_parts, two_recurrent_layers
 from tests.networks import WIRINGS, classifier, data_for, forward, provide
 from tests.poisoning import poison
 
@@ -30,8 +31,8 @@ def tied():
 NETWORKS = {
     **WIRINGS,
     "tied": tied,
-    "images and recurrence": lambda: build(FLOAT64).architecture,
-    "parts": lambda: build_of_parts(FLOAT64).architecture,
+    "images and recurrence": lambda: generate_architecture(two_recurrent_layers()),
+    "parts": lambda: generate_architecture(many_parts()),
     "dropout": lambda: classifier(
         FullyConnected(5, "tanh"), Dropout(), FullyConnected(4, "gelu"), FullyConnected(4, "linear")
     ),
