@@ -13,7 +13,7 @@ import numpy as np
 from brainstorm.handlers.base_activations import activation_formula
 from brainstorm.handlers.numpy_memory import address_of, aligned_zeros
 from brainstorm.handlers.program_specializer import ProgramSpecializer
-from brainstorm.handlers.pycuda.elements import element_walk, rounding_walk, widening_walk
+from brainstorm.handlers.pycuda.elements import converting_walk, element_walk
 from brainstorm.handlers.pycuda.fusing import Piece, fused
 from brainstorm.handlers.pycuda.groups import Group, walks_of
 from brainstorm.handlers.pycuda.modules import FILES, file_source, loop_kernel, source_of
@@ -104,8 +104,8 @@ def _groups() -> Iterator[Group]:
         *sources, out = (_array(type_) for type_ in f"{kinds}f")
         walk = element_walk(function, sources, out, (0,) * numbers, (0,) * axes, add=True)
         yield Group((walk,))
-    yield Group((rounding_walk(_array("f"), _array("u2")),))
-    yield Group((widening_walk(_array("u2"), _array("f"), add=True),))
+    yield Group((converting_walk(_array("f"), _array("u2")),))
+    yield Group((converting_walk(_array("u2"), _array("f"), add=True),))
 
 
 def _array(type_: str) -> Any:

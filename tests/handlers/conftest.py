@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brainstorm.handlers import DebugHandler, Handler, NumpyHandler, PyCudaHandler
+from brainstorm.handlers import DebugHandler, Handler, NativeHandler, NumpyHandler, PyCudaHandler
 from tests import cudashim
 
 HANDLERS = {
@@ -26,6 +26,14 @@ def handler(request: pytest.FixtureRequest) -> Handler:
     if "pycuda" in request.param and (missing := cudashim.available()):
         pytest.skip(missing)
     return HANDLERS[request.param]()
+
+
+@pytest.fixture(params=[NumpyHandler, NativeHandler, PyCudaHandler])
+def kind(request: pytest.FixtureRequest) -> type[Handler]:
+    """The class of a handler, which makes one of float32."""
+    if request.param is PyCudaHandler and (missing := cudashim.available()):
+        pytest.skip(missing)
+    return request.param
 
 
 @pytest.fixture(scope="session")

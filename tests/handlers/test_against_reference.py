@@ -342,13 +342,10 @@ def test_images(name, seed, handler):
     check(Invocation(handler, arguments), arguments, IMAGES[name](**arguments.values))
 
 
-def test_large_windows_and_indices_that_float32_cannot_hold():
+def test_large_windows():
     handler, name = PLAIN[0], "maxpool2d_forward_batch"
     sizes = {"N": 1, "H": 18, "W": 17, "C": 1, "window": (17, 17), "padding": 0, "stride": (1, 1)}
     arguments = Arguments(name, dtype=handler.dtype, fixed=sizes)
     inputs = np.random.default_rng(1).permutation(18 * 17).reshape(1, 18, 17, 1).astype(float)
     arguments.values["inputs"] = inputs
     check(Invocation(handler, arguments), arguments, max_forward(**arguments.values))
-    huge = np.broadcast_to(np.float32(0), (1, 4097, 4096, 1))
-    with pytest.raises(ValueError, match=r"'inputs': expected at most 2\*\*24 elements per image"):
-        handler.maxpool2d_forward_batch(huge, (1, 1), huge, 0, (1, 1), huge)

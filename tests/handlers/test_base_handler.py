@@ -1,10 +1,20 @@
-"""What the base of all handlers derives from their operations."""
+"""What all handlers have in common: checks, descriptions, copies, seeds, threads."""
+
+import copy
+import pickle
+import re
 
 import numpy as np
 import pytest
 
+from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import HandlerValidationError
-from brainstorm.handlers import DebugHandler, NumpyHandler
+from brainstorm.handlers import DebugHandler, NativeHandler, NumpyHandler, PyCudaHandler
+from brainstorm.optree import formula
+from brainstorm.optree import functions as fn
+from brainstorm.randomness import global_rnd
+from tests import cudashim
+from tests.handlers.running import in_threads
 
 
 @pytest.mark.parametrize("transb", [False, True])
@@ -28,3 +38,105 @@ def test_repeated_products_are_checked_like_others():
     a, b, out = (handler.zeros(shape) for shape in ((2, 3), (4, 5), (2, 5)))
     with pytest.raises(HandlerValidationError, match=r"'b': expected shape \(K=3, N\), got"):
         handler.repeated_dot_add(b)(a, out)
+
+
+def pool_huge_images(handler):
+    one, shape = handler.zeros(1), (1, 4097, 4096, 1)
+    huge = one.broadcast_to(shape) if hasattr(one, "broadcast_to") else np.broadcast_to(one, shape)
+    handler.maxpool2d_forward_batch(huge, (1, 1), huge, 0, (1, 1), huge)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda h: h.copy_to(h.zeros(3), h.zeros((2, 3))),
+         "copy_to(src, dest): argument 'dest': expected shape (3,), that of src, got (2, 3)"),
+        (lambda h: h.copy_to(h.zeros(2), h.create_from_numpy(np.zeros(2, np.int32))),
+         "copy_to(src, dest): argument 'src': expected a dtype that fits into int32, got float32. "
+         "Use set_from_numpy to cast."),
+        (lambda h: h.set_from_numpy(h.zeros((2, 3)), np.zeros(3)),
+         "set_from_numpy(mem, arr): argument 'arr': expected shape (2, 3), that of mem, got (3,)"),
+        (lambda h: h.get_numpy_copy([1.0]),
+         "'mem': expected an array of this handler, got list"),
+        (lambda h: h.create_from_numpy([1.0]), "'arr': expected a NumPy array, got list"),
+        (pool_huge_images,
+         "maxpool2d_forward_batch: argument 'inputs': expected at most 2**24 elements per image"),
+    ],
+)  # fmt: skip
+def test_mistakes_that_are_always_found(kind, call, text):
+    with pytest.raises(HandlerValidationError, match=re.escape(text)):
+        call(kind(seed=1))
+
+
+DESCRIPTIONS = {
+    "numpy": (lambda: NumpyHandler(np.float32), {"@type": "NumpyHandler", "dtype": "float32"}),
+    "native": (lambda: NativeHandler(np.float64), {"@type": "NativeHandler", "dtype": "float64"}),
+    "pycuda": (lambda: PyCudaHandler(), {"@type": "PyCudaHandler"}),
+    "pycuda bf16": (
+        lambda: PyCudaHandler(compute="bf16"), {"@type": "PyCudaHandler", "compute": "bf16"}
+    ),
+    "debug": (
+        lambda: DebugHandler(NumpyHandler(np.float64)),
+        {"@type": "DebugHandler", "handler": {"@type": "NumpyHandler", "dtype": "float64"}},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DESCRIPTIONS)
+def test_descriptions_and_copies(name):
+    if "pycuda" in name and (missing := cudashim.available()):
+        pytest.skip(missing)
+    make, description = DESCRIPTIONS[name]
+    handler = make()
+    assert get_description(handler) == description
+    for new in (
+        create_from_description(description),
+        copy.deepcopy(handler),
+        pickle.loads(pickle.dumps(handler)),
+    ):
+        assert type(new) is type(handler)
+        assert new.info() == handler.info()
+        assert name != "debug" or new.handler is not handler.handler
+        x = new.ones((2, 2))
+        new.inplace_act_func["tanh"](x)
+        np.testing.assert_allclose(new.get_numpy_copy(x), np.tanh(1), 1e-6)
+
+
+def test_the_same_seed_gives_the_same_numbers_also_that_of_the_global_generator(kind):
+    def draw(seed, is_global=False):
+        global_rnd.set_seed(seed)
+        handler = kind() if is_global else kind(seed=seed)
+        out = handler.zeros((3, 4))
+        handler.fill_gaussian(0.0, 1.0, out)
+        return handler.get_numpy_copy(out)
+
+    for is_global in (False, True):
+        np.testing.assert_array_equal(draw(3, is_global), draw(3, is_global))
+        assert not np.array_equal(draw(3, is_global), draw(4, is_global))
+
+
+softmaxes = formula(lambda x: fn.softmax(x * 2.0 + fn.max(x, 0)))
+
+
+@pytest.mark.parametrize("make", [NumpyHandler, lambda: NativeHandler(threads=1)])
+def test_threads_do_not_share_memory(make):
+    handler, rnd, wrong = make(), np.random.RandomState(0), []
+
+    def compute(handler, a, b, out):
+        handler.dot_mm(a, b, out, transb=True)
+        handler.mult_add_st(2.0, a, out)
+        handler.compute(softmaxes, [out], [out])
+
+    def work(given):
+        for _ in range(100):
+            out = np.zeros((64, 64), np.float32)
+            compute(handler, *given[:2], out)
+            wrong.append(not np.array_equal(out, given[2]))
+
+    arguments = []
+    for _ in range(3):
+        factors = rnd.uniform(-1, 1, (2, 64, 64)).astype(np.float32)
+        arguments.append([*factors, handler.zeros((64, 64))])
+        compute(make(), *arguments[-1])
+    in_threads(work, arguments)
+    assert wrong == [False] * 300

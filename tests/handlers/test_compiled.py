@@ -1,5 +1,3 @@
-import multiprocessing
-import os
 import threading
 
 import numpy as np
@@ -13,12 +11,10 @@ from brainstorm.handlers import NativeHandler, binding, compiler
 from brainstorm.handlers.native import programs
 from brainstorm.handlers.native.programs import CompiledProgram
 from brainstorm.handlers.numpy_memory import overlap
-from brainstorm.handlers.threads import default_threads
 from brainstorm.optree import (
     OPERATORS,
     Variable,
     evaluate,
-    formula,
     gradients,
     linearise,
     register_operator,
@@ -29,7 +25,7 @@ from brainstorm.optree import functions as fn
 from brainstorm.optree.nodes import build
 from brainstorm.optree.render_c import render_kernel
 from brainstorm.optree.stages import NotRenderableError
-from tests.handlers.specialized import specialized
+from tests.handlers.running import LAYOUTS, specialized, strided
 from tests.optree import integer_reductions, nan_cases, operation_cases
 
 pytestmark = pytest.mark.skipif(
@@ -44,23 +40,9 @@ def _cache(kernel_cache):
         yield
 
 
-def strided(rnd, shape, dtype, scale=2.0):
-    """An array, or a view of a wider, transposed, reversed or repeated one."""
-    kind = rnd.randint(5)
-    values = rnd.uniform(-scale, scale, shape).astype(dtype)
-    if not shape or kind == 0:
-        return values
-    if kind == 1:
-        wide = np.zeros((*shape[:-1], shape[-1] + 3), dtype)
-        wide[..., 1:-2] = values
-        return wide[..., 1:-2]
-    if kind == 2:
-        return np.asfortranarray(values)
-    if kind == 3:
-        return values[..., ::-1]
-    wide = np.zeros((*shape[:-1], 2 * shape[-1]), dtype)
-    wide[..., ::2] = values
-    return wide[..., ::2]
+def drawn(rnd, shape, dtype):
+    """Return random numbers that lie in memory in any way."""
+    return strided(rnd.uniform(-2, 2, shape).astype(dtype), rnd.choice(LAYOUTS))
 
 
 class compiled(CompiledProgram):
@@ -80,7 +62,7 @@ def compare(trees, bindings, accumulate=False, rtol=None, threads=2, rnd=None):
     inputs = [arrays[v.identity] for v in program.inputs]
     outputs, before = [], []
     for v in program.outputs:
-        out = strided(rnd, program.shape_of(v), program.dtype_of(v))
+        out = drawn(rnd, program.shape_of(v), program.dtype_of(v))
         before.append(out.copy())
         outputs.append(out)
     flags = [accumulate] * len(outputs) if isinstance(accumulate, bool) else accumulate
@@ -135,10 +117,10 @@ def test_reductions(name):
     rnd = np.random.RandomState(1)
     shapes = [(3, 5, 4, 2, 3), (700,), (3, 600), (600, 3), (4, 1)]
     for dtype in (np.float32, np.float64):
-        bindings = {Variable(shape, dtype): strided(rnd, shape, dtype) for shape in shapes}
+        bindings = {Variable(shape, dtype): drawn(rnd, shape, dtype) for shape in shapes}
         bindings[Variable((40,), dtype)] = rnd.choice(SPECIAL, 40).astype(dtype)
         bindings[Variable((4, 9), dtype)] = np.full((4, 9), -np.inf, dtype)
-        bindings[Variable((9, 9), dtype)] = np.round(strided(rnd, (9, 9), dtype))
+        bindings[Variable((9, 9), dtype)] = np.round(drawn(rnd, (9, 9), dtype))
         trees = []
         for x in bindings:
             axes = [None, 0, -1] + [(0, 2), (1, 3), (1, 2, 4)] * (x.ndim == 5)
@@ -162,10 +144,10 @@ def into(threads):
 
 @settings(deadline=None, max_examples=20)
 @given(integer_reductions.arrays(), st.sampled_from([1, 2]))
-def test_reductions_of_integers_are_those_of_numpy(drawn, threads):
+def test_reductions_of_integers_are_those_of_numpy(case, threads):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(binding, "PARALLEL_WORK", 1)
-        integer_reductions.check(*drawn, into(threads))
+        integer_reductions.check(*case, into(threads))
 
 
 @pytest.mark.parametrize("dtype", integer_reductions.DTYPES)
@@ -208,14 +190,11 @@ def test_a_hundred_million_numbers_are_added_accurately():
         np.testing.assert_allclose(found[1], exact / 10, 1e-6)
 
 
-def test_sums_of_nothing():
-    x = Variable((3, 0))
-    compare([fn.sum(x, 1), fn.sum(x), x + 1], {x: np.zeros((3, 0), np.float32)})
-
-
 @pytest.mark.parametrize("threads", [1, 2])
-def test_long_reductions(threads):
+def test_long_reductions_and_those_of_nothing(threads):
     rnd = np.random.RandomState(0)
+    nothing = Variable((3, 0))
+    compare([fn.sum(nothing, 1), fn.sum(nothing), nothing + 1], {nothing: np.zeros((3, 0), "f")})
     for shape, axis in (((300_001,), 0), ((30_001, 10), 0), ((2, 150_000), 1), ((300, 700), 0)):
         x = Variable(shape)
         a = (1 + rnd.uniform(-1, 1, shape)).astype(np.float32)
@@ -288,7 +267,7 @@ def test_structure():
         fn.sum(fn.concatenate([x, y * 2], 1), 0), *gradients(fn.sum(z[:, 1::2] * y), [x, y]),
     ]  # fmt: skip
     for _ in range(3):
-        bindings = {v: strided(rnd, v.shape, np.float32) for v in (x, y)}
+        bindings = {v: drawn(rnd, v.shape, np.float32) for v in (x, y)}
         compare(trees, bindings, rnd=rnd)
         compare(trees, bindings, accumulate=[k % 2 == 0 for k in range(len(trees))], rnd=rnd)
 
@@ -316,7 +295,7 @@ def grown(rnd, dtype):
     full = tuple(rnd.randint(1, 6, rank))
     shapes = [tuple(n if rnd.rand() < 0.7 else 1 for n in full)[rnd.randint(rank) :]
               for _ in range(2)]  # fmt: skip
-    bindings = {Variable(s, dtype): strided(rnd, s, dtype) for s in (full, *shapes)}
+    bindings = {Variable(s, dtype): drawn(rnd, s, dtype) for s in (full, *shapes)}
     pool = list(bindings)
     target = rnd.randint(5, 31)
     while len(pool[-1].traverse()) < target and len(pool) < 34:
@@ -427,23 +406,13 @@ def test_what_is_no_index_is_refused_there_too():
 # -- memory ----------------------------------------------------------------------------------
 
 
-def test_in_place():
-    x, y = Variable((40,)), Variable((40,))
-    run = compiled(linearise([x * 2 + y, x - y]))
-    a, b = np.arange(40, dtype=np.float32), np.ones(40, np.float32)
-    expected = a * 2 + b, a - b
-    run([a, b], [a, b])
-    np.testing.assert_array_equal([a, b], expected)
-
-
-@pytest.mark.parametrize("shift", [1, 3])
+@pytest.mark.parametrize("shift", [0, 1, 3])
 def test_outputs_that_overlap_inputs_are_written_last(shift):
-    x = Variable((3000,))
-    run = compiled(linearise([x + 1]))
-    memory = np.arange(3000 + shift, dtype=np.float32)
-    expected = memory[:3000] + 1
-    run([memory[:3000]], [memory[shift:]])
-    np.testing.assert_array_equal(memory[shift:], expected)
+    x, y = Variable((3000,)), Variable((3000,))
+    a, b = np.arange(3000.0 + shift, dtype=np.float32), np.ones(3000 + shift, np.float32)
+    expected = a[:3000] * 2 + b[:3000], a[:3000] - b[:3000]
+    compiled(linearise([x * 2 + y, x - y]))([a[:3000], b[:3000]], [a[shift:], b[shift:]])
+    np.testing.assert_array_equal([a[shift:], b[shift:]], expected)
 
 
 def test_transposed_and_reduced_into_itself():
@@ -470,9 +439,8 @@ def test_two_outputs_in_the_same_memory_are_written_in_order():
 
 def test_slices_side_by_side_do_not_overlap():
     wide = np.zeros((3, 8), np.float32)
-    assert overlap(wide[:, :4], wide[:, 4:]) == ""
-    assert overlap(wide[:, :4], wide[:, 3:7]) == "other"
-    assert overlap(wide[:, :4], wide[:, :4]) == "same"
+    found = [overlap(wide[:, :4], wide[:, start : start + 4]) for start in (4, 3, 0)]
+    assert found == ["", "other", "same"]
 
 
 def with_stride(array, stride):
@@ -507,83 +475,21 @@ def test_strides_that_lead_nowhere_are_not_specialized_for():
     assert len(run._known) == 1
 
 
-def test_arrays_may_die_and_others_take_their_place():
-    x = Variable((16,))
-    run = compiled(linearise([x * 3]))
-    for k in range(300):
-        a, out = np.full(16, k, np.float32), np.zeros(16, np.float32)
-        run([a], [out])
-        np.testing.assert_array_equal(out, 3 * a)
-
-
-@formula
-def softmaxes(x):
-    return fn.softmax(x)
-
-
-def test_python_threads_have_their_own_buffers():
-    handler = NativeHandler(threads=1)
-    rnd = np.random.RandomState(0)
-    wrong = []
-
-    def work(a):
-        out = np.zeros_like(a)
-        for _ in range(100):
-            handler.compute(softmaxes, [a], [out])
-            if abs(out.sum() - 64) > 1e-2:
-                wrong.append(a)
-
-    arrays = [rnd.uniform(-9, 9, (64, 300)).astype(np.float32) for _ in range(2)]
-    threads = [threading.Thread(target=work, args=(a,)) for a in arrays]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-
-
-@formula
-def one_more(x):
-    return x + 1
-
-
-def _in_child(handler, a, out, results):
-    handler.compute(one_more, [a], [out])
-    results.put((default_threads(), handler.threads, float(out[0])))
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_process_uses_one_thread():
-    handler = NativeHandler(threads=2)
-    a, out = np.ones(500_000, np.float32), np.zeros(500_000, np.float32)
-    handler.compute(one_more, [a], [out])
-    context = multiprocessing.get_context("fork")
-    results = context.Queue()
-    child = context.Process(target=_in_child, args=(handler, a, out, results))
-    child.start()
-    assert results.get(timeout=60) == (1, 1, 2.0)
-    child.join()
-
-
 # -- errors ----------------------------------------------------------------------------------
 
 
-def test_wrong_shapes():
-    x = Variable((3,))
-    run = compiled(linearise([x + 1]))
-    with pytest.raises(
-        HandlerValidationError, match=r"inputs of shapes \[\(3,\)\], got \[\(4,\)\]"
-    ):
-        run([np.zeros(4, np.float32)], [np.zeros(3, np.float32)])
-
-
-@pytest.mark.parametrize("dtype", ["float16", ">f4", ">i8"])
-def test_types_that_c_does_not_have(dtype):
-    x = Variable((3,))
-    run = compiled(linearise([x + 1]))
-    with pytest.raises(NotRenderableError, match=f"no type in C for arrays of {dtype}"):
-        run([np.zeros(3, dtype)], [np.zeros(3, np.float32)])
+@pytest.mark.parametrize(
+    ("shape", "dtype", "error", "text"),
+    [
+        (4, "f4", HandlerValidationError, r"inputs of shapes \[\(3,\)\], got \[\(4,\)\]"),
+        (3, "float16", NotRenderableError, "no type in C for arrays of float16"),
+        (3, ">f4", NotRenderableError, "no type in C for arrays of >f4"),
+        (3, ">i8", NotRenderableError, "no type in C for arrays of >i8"),
+    ],
+)
+def test_shapes_and_types_that_do_not_fit(shape, dtype, error, text):
+    with pytest.raises(error, match=text):
+        compiled(linearise([Variable((3,)) + 1]))([np.zeros(shape, dtype)], [np.zeros(3, "f4")])
 
 
 def test_source_can_be_printed():

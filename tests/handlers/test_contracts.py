@@ -50,34 +50,26 @@ def test_marks_of_arguments():
     assert contract.result == "bool"
 
 
-@pytest.mark.parametrize(
-    ("values", "sizes"),
-    [
-        ({"a": (2, 3), "b": (3, 4), "out": (2, 4)}, {"M": 2, "K": 3, "N": 4}),
-        ({"a": (1, 1), "b": (1, 1), "out": (1, 1)}, {"M": 1, "K": 1, "N": 1}),
-    ],
-)
-def test_symbols_are_bound_to_sizes(values, sizes):
-    assert PRODUCT.bind({**arrays(**values), "transa": False}) == sizes
+def refuses(match):
+    return pytest.raises(HandlerValidationError, match=match)
 
 
-def test_a_transposed_argument_is_matched_the_other_way_round():
-    values = arrays(a=(3, 2), b=(3, 4), out=(2, 4))
+def test_symbols_are_bound_to_sizes_of_a_transposed_argument_the_other_way_round():
+    values = arrays(a=(2, 3), b=(3, 4), out=(2, 4))
+    assert PRODUCT.bind({**values, "transa": False}) == {"M": 2, "K": 3, "N": 4}
+    ones = arrays(a=(1, 1), b=(1, 1), out=(1, 1))
+    assert PRODUCT.bind({**ones, "transa": True}) == {"M": 1, "K": 1, "N": 1}
+    values |= arrays(a=(3, 2))
     assert PRODUCT.bind({**values, "transa": True}) == {"M": 2, "K": 3, "N": 4}
-    with pytest.raises(
-        HandlerValidationError, match=r"'b': expected shape \(K=2, N\), got \(3, 4\)"
-    ):
+    with refuses(r"'b': expected shape \(K=2, N\), got \(3, 4\)"):
         PRODUCT.bind({**values, "transa": False})
 
 
 def test_a_transposed_shape_is_shown_as_it_must_be_given():
     def f(self, a, b, t): ...
 
-    contract = contract_of("a(M) b(M,3)^t", f)
-    with pytest.raises(
-        HandlerValidationError, match=r"'b': expected shape \(3, M=2\), got \(2, 3\)"
-    ):
-        contract.bind({**arrays(a=(2,), b=(2, 3)), "t": True})
+    with refuses(r"'b': expected shape \(3, M=2\), got \(2, 3\)"):
+        contract_of("a(M) b(M,3)^t", f).bind({**arrays(a=(2,), b=(2, 3)), "t": True})
 
 
 def test_stars_stand_for_any_number_of_dimensions():
@@ -86,21 +78,20 @@ def test_stars_stand_for_any_number_of_dimensions():
     contract = contract_of("a(*S,M) b(*S,N) -> out(*S,M+N)", f)
     assert contract.bind(arrays(a=(2,), b=(1,), out=(3,))) == {"S": (), "M": 2, "N": 1}
     assert contract.bind(arrays(a=(7, 8, 2), b=(7, 8, 1), out=(7, 8, 3)))["S"] == (7, 8)
-    with pytest.raises(
-        HandlerValidationError,
-        match=r"^f\(a, b, out\): argument 'out': expected shape \(\*S=\(7,\), M\+N=3\), "
-        r"got \(7, 4\); sizes given by 'a' \(7, 2\), 'b' \(7, 1\)$",
+    with refuses(
+        r"^f\(a, b, out\): argument 'out': expected shape \(\*S=\(7,\), M\+N=3\), got \(7, 4\); "
+        r"sizes given by 'a' \(7, 2\), 'b' \(7, 1\)$"
     ):
         contract.bind(arrays(a=(7, 2), b=(7, 1), out=(7, 4)))
 
 
 def test_too_few_dimensions():
-    with pytest.raises(HandlerValidationError, match=r"'a': expected shape \(M, K\), got \(2,\)$"):
+    with refuses(r"'a': expected shape \(M, K\), got \(2,\)$"):
         PRODUCT.bind({**arrays(a=(2,), b=(3, 4), out=(2, 4)), "transa": False})
 
     def f(self, a): ...
 
-    with pytest.raises(HandlerValidationError, match=r"expected shape \(M, \*S, N\), got \(2,\)"):
+    with refuses(r"expected shape \(M, \*S, N\), got \(2,\)"):
         contract_of("a(M,*S,N)", f).bind(arrays(a=(2,)))
 
 
@@ -109,13 +100,12 @@ def test_conditions_name_the_sizes_they_use():
 
     contract = contract_of("a(M) pad:int -> b(N)", f, where="N == M + 2*pad; M > 1")
     assert contract.bind({**arrays(a=(2,), b=(4,)), "pad": 1}) == {"M": 2, "N": 4}
-    with pytest.raises(
-        HandlerValidationError,
-        match=r"^f\(a, pad, b\): expected N == M \+ 2\*pad, got pad=1, M=2, N=5; "
-        r"sizes given by 'a' \(2,\), 'b' \(5,\)$",
+    with refuses(
+        r"^f\(a, pad, b\): expected N == M \+ 2\*pad, got pad=1, M=2, N=5; "
+        r"sizes given by 'a' \(2,\), 'b' \(5,\)$"
     ):
         contract.bind({**arrays(a=(2,), b=(5,)), "pad": 1})
-    with pytest.raises(HandlerValidationError, match="expected M > 1, got M=1"):
+    with refuses("expected M > 1, got M=1"):
         contract.bind({**arrays(a=(1,), b=(3,)), "pad": 1})
 
 
@@ -144,7 +134,7 @@ def test_optional_arguments_may_be_absent():
 def test_mistakes_in_contracts_are_found_when_the_class_is_made(text, message):
     def f(self, a): ...
 
-    with pytest.raises(HandlerValidationError, match=message):
+    with refuses(message):
         operation(text)(f)
 
 

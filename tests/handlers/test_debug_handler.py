@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 import re
 
 import numpy as np
 import pytest
 
-from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.handlers.debug_handler import DebugArray
@@ -257,23 +254,6 @@ def test_what_is_not_an_operation_is_passed_on(debug):
 def test_wrong_calls_are_python_errors(debug):
     with pytest.raises(TypeError, match=r"^abs_t\(a, out\): missing a required argument: 'out'"):
         debug.abs_t(debug.ones(1))
-
-
-def test_descriptions_and_copies(debug):
-    description = get_description(debug)
-    assert description == {
-        "@type": "DebugHandler",
-        "handler": {"@type": "NumpyHandler", "dtype": "float64"},
-    }
-    for new in (
-        create_from_description(description),
-        copy.deepcopy(debug),
-        pickle.loads(pickle.dumps(debug)),
-    ):
-        assert new.handler is not debug.handler
-        x = new.ones((2, 2))
-        new.inplace_act_func["tanh"](x)
-        assert new.get_numpy_copy(x)[0, 0] == np.tanh(1)
 
 
 def test_the_first_operation_and_element_that_went_wrong_in_a_pass():

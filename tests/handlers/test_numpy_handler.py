@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import copy
 import pickle
-import re
-import threading
 
 import numpy as np
 import pytest
 
 import brainstorm.handlers as handlers
-from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import Handler, NumpyHandler, get_default_handler, set_default_handler
 from brainstorm.randomness import global_rnd
@@ -25,43 +22,23 @@ def test_too_much_memory_is_a_memory_error():
 
 def test_copy_to_casts_to_the_same_kind_only():
     handler = NumpyHandler(np.float32)
-    single, whole = handler.zeros(2), np.zeros(2, np.int32)
+    single = handler.zeros(2)
     handler.copy_to(np.array([1.5, 2.5]), single)
     np.testing.assert_array_equal(single, [1.5, 2.5])
-    with pytest.raises(
-        HandlerValidationError,
-        match=r"^copy_to\(src, dest\): argument 'src': expected a dtype that fits into int32, got "
-        r"float32. Use set_from_numpy to cast.$",
-    ):
-        handler.copy_to(single, whole)
 
 
-@pytest.mark.parametrize(
-    ("call", "text"),
-    [
-        (lambda h: h.copy_to(h.zeros(3), h.zeros((2, 3))),
-         "copy_to(src, dest): argument 'dest': expected shape (3,), that of src, got (2, 3)"),
-        (lambda h: h.set_from_numpy(h.zeros((2, 3)), np.zeros(3)),
-         "set_from_numpy(mem, arr): argument 'arr': expected shape (2, 3), that of mem, got (3,)"),
-        (lambda h: h.get_numpy_copy([1.0]),
-         "'mem': expected an array of this handler, got list"),
-        (lambda h: h.create_from_numpy([1.0]), "'arr': expected a NumPy array, got list"),
-        (lambda h: NumpyHandler(np.int64), "expected float32 or float64, got int64"),
-        (lambda h: h.conv2d_forward_batch(h.ones((1, 3, 3, 1)), h.ones((2, 2, 2, 1)), h.ones(2),
-                                          h.ones((1, 2, 2, 3))[..., :2], 0, (1, 1)),
-         "conv2d_forward_batch: argument 'outputs': expected contiguous memory, got shape "
-         "(1, 2, 2, 2) with strides"),
-    ],
-)  # fmt: skip
-def test_wrong_shapes_types_and_memory_are_refused(call, text):
-    with pytest.raises(HandlerValidationError, match=re.escape(text)):
-        call(NumpyHandler())
+def test_wrong_types_and_memory_are_refused():
+    with pytest.raises(HandlerValidationError, match="expected float32 or float64, got int64"):
+        NumpyHandler(np.int64)
+    h = NumpyHandler()
+    x, w, bias, wide = (h.ones(s) for s in ((1, 3, 3, 1), (2, 2, 2, 1), (2,), (1, 2, 2, 3)))
+    text = r"conv2d_forward_batch: argument 'outputs': expected contiguous memory, got .* strides"
+    with pytest.raises(HandlerValidationError, match=text):
+        h.conv2d_forward_batch(x, w, bias, wide[..., :2], 0, (1, 1))
 
 
-def test_descriptions_and_copies():
+def test_copies_continue_the_random_stream():
     handler = NumpyHandler(np.float32, seed=3)
-    assert get_description(handler) == {"@type": "NumpyHandler", "dtype": "float32"}
-    assert create_from_description({"@type": "NumpyHandler", "dtype": "float64"}).dtype == "float64"
     for new in (copy.deepcopy(handler), pickle.loads(pickle.dumps(handler))):
         ours, theirs = handler.zeros(9), new.zeros(9)
         stream = copy.deepcopy(handler.stream)
@@ -77,7 +54,7 @@ def test_info():
     assert info["products"]
 
 
-# -- precision and threads -----------------------------------------------------------------------
+# -- precision -----------------------------------------------------------------------------------
 
 
 def test_float32_stays_float32():
@@ -101,26 +78,6 @@ def test_sums_of_many_numbers_are_exact_in_float32(shape, axis):
     np.testing.assert_allclose(out, expected, rtol=1e-6)
     handler.sum_add_t(a, axis, out)
     np.testing.assert_allclose(out, 2 * expected, rtol=1e-6)
-
-
-def test_threads_do_not_share_scratch():
-    handler = NumpyHandler(np.float64)
-    wrong = []
-
-    def work(number):
-        m = np.full((50, 60), float(number))
-        for _ in range(100):
-            out = np.zeros((50, 60))
-            handler.mult_add_st(2.0, m, out)
-            if not np.all(out == 2 * number):
-                wrong.append(number)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
 
 
 # -- the default handler -------------------------------------------------------------------------

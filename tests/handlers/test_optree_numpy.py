@@ -3,7 +3,6 @@
 import copy
 import pickle
 import re
-import threading
 import tracemalloc
 
 import numpy as np
@@ -21,6 +20,7 @@ from brainstorm.optree import (
     linearise,
 )
 from brainstorm.optree import functions as fn
+from tests.handlers.running import strided
 from tests.optree.test_random_trees import grown
 
 
@@ -29,27 +29,12 @@ def handler():
     return NumpyHandler(np.float32, seed=1)
 
 
-def strided(array, kind):
-    """Return an equal array that lies in memory in another way."""
-    if kind == "slice":
-        wide = np.zeros((*array.shape[:-1], array.shape[-1] + 3), array.dtype)
-        view = wide[..., 1:-2]
-    elif kind == "reversed":
-        view = np.zeros(array.shape, array.dtype)[..., ::-1]
-    elif kind == "fortran":
-        view = np.zeros(array.shape[::-1], array.dtype).T
-    else:
-        view = np.zeros_like(array)
-    view[...] = array
-    return view
-
-
 def check(handler, trees, bindings, accumulate=None, kind="plain", **tolerance):
     program = linearise(trees)
     expected = evaluate(program, bindings)
-    arrays = {v.identity: strided(a, kind) if a.ndim else a for v, a in bindings.items()}
+    arrays = {v.identity: strided(a, kind) for v, a in bindings.items()}
     inputs = [arrays[v.identity] for v in program.inputs]
-    outputs = [strided(np.ones_like(a), kind) if a.ndim else np.ones_like(a) for a in expected]
+    outputs = [strided(np.ones_like(a), kind) for a in expected]
     adds = [False] * len(outputs) if accumulate is None else accumulate
     for _ in range(2):
         for out in outputs:
@@ -219,28 +204,6 @@ def test_many_shapes_do_not_make_memory_climb(handler):
     assert largest > 40 * 40 * 50 * 4
     sizes = range(1, 41, 2)
     assert memory_after(lambda: [run(t, b) for t in sizes for b in sizes]) < 2 * largest
-
-
-def test_threads_have_memory_of_their_own(handler):
-    program = big_program()
-    rnd = np.random.RandomState(1)
-    inputs = [rnd.uniform(0, 1, v.shape).astype(v.dtype) for v in program.inputs]
-    wrong = []
-
-    def run(scale):
-        arrays = [inputs[0] * np.float32(scale), *inputs[1:]]
-        found = [np.zeros(program.shape_of(v), np.float32) for v in program.outputs]
-        expected = [np.zeros_like(x) for x in found]
-        NumpyHandler(np.float32).run_program(program, arrays, expected, [False] * 3)
-        for _ in range(5):
-            handler.run_program(program, arrays, found, [False] * 3)
-            for x, y in zip(found, expected, strict=True):
-                wrong.append(not np.array_equal(x, y))
-
-    threads = [threading.Thread(target=run, args=(scale,)) for scale in (1, 2)]
-    [thread.start() for thread in threads]
-    [thread.join() for thread in threads]
-    assert wrong == [False] * 30
 
 
 def test_a_program_that_fails_does_not_spoil_the_next_ones(handler):

@@ -7,9 +7,6 @@ import json
 import numpy as np
 import pytest
 
-from brainstorm.handlers import NumpyHandler
-from brainstorm.randomness import global_rnd
-
 
 def draw(handler, stream, shape=(40, 50)):
     noise, mask = handler.zeros(shape), handler.zeros(shape)
@@ -54,14 +51,3 @@ def test_a_view_gets_the_numbers_that_an_array_would_get(handler):
     result = handler.get_numpy_copy(wide)
     np.testing.assert_array_equal(result[:, 2:5], handler.get_numpy_copy(array))
     assert np.all(result[:, :2] == 0)
-
-
-def test_handlers_are_seeded_from_the_global_generator():
-    def first_numbers(seed):
-        global_rnd.set_seed(seed)
-        handler = NumpyHandler()
-        return draw(handler, None)
-
-    np.testing.assert_array_equal(first_numbers(1), first_numbers(1))
-    assert not np.array_equal(first_numbers(1), first_numbers(2))
-    np.testing.assert_array_equal(*(draw(NumpyHandler(seed=5), None) for _ in range(2)))

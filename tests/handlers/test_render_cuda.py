@@ -10,8 +10,6 @@ import subprocess
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from brainstorm.handlers.pycuda.groups import Group, walks_of
 from brainstorm.handlers.pycuda.structures import structure_of
@@ -19,8 +17,8 @@ from brainstorm.optree import Variable, evaluate, gradients, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.optree.cuda_structure import blocks_of
 from brainstorm.optree.render_cuda import CUDA_HEAD, kernel_name, render_cuda
-from tests.handlers.specialized import specialized
-from tests.optree import integer_reductions, nan_cases
+from tests.handlers.running import specialized
+from tests.optree import nan_cases
 from tests.optree.test_random_trees import grown
 
 pytestmark = pytest.mark.skipif(
@@ -112,36 +110,6 @@ def test_random_trees_and_their_gradients(seed, folder):
     found = run(trees, bindings, folder, accumulate, "ptrdiff_t" if seed % 3 else "int")
     for got, expected in zip(found, evaluate(trees, bindings), strict=True):
         np.testing.assert_allclose(got, expected + accumulate, 1e-9, 1e-12)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_what_layers_compute(dtype, folder):
-    rnd = np.random.RandomState(0)
-    x, y = Variable((70, 5, 3), dtype, "x"), Variable((5, 1), dtype, "y")
-    bindings = {v: rnd.standard_normal(v.shape).astype(dtype) for v in (x, y)}
-    bindings[x][0, 0, 0], bindings[x][1, 1, 1] = np.nan, np.inf
-    trees = [
-        fn.sig(x) * y + fn.tanh(x),
-        fn.softmax(x, axis=2),
-        fn.sum(x * y, axis=(0, 2)),
-        fn.argmax(x, axis=1),
-        fn.max(x),
-        fn.concatenate([x, x[:, ::-1]], axis=0),
-        fn.where(x > y, x, -1),
-    ]
-    found = run(trees, bindings, folder)
-    tolerance = 1e-5 if dtype == np.float32 else 1e-12
-    for got, expected in zip(found, evaluate(trees, bindings), strict=True):
-        np.testing.assert_allclose(got, expected, tolerance, tolerance)
-
-
-@settings(deadline=None, max_examples=12)
-@given(integer_reductions.arrays(), st.sampled_from(["int", "ptrdiff_t"]))
-def test_reductions_of_integers_are_those_of_numpy(folder, drawn, index):
-    def compute(trees, bindings, dtypes):
-        return run(trees, bindings, folder, index=index, dtypes=dtypes)
-
-    integer_reductions.check(*drawn, compute)
 
 
 @pytest.mark.parametrize("index", ["int", "ptrdiff_t"])

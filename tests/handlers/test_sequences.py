@@ -7,8 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from brainstorm.handlers import NativeHandler, NumpyHandler, PyCudaHandler
-from tests import cudashim
+from brainstorm.handlers import NumpyHandler
 
 RND = np.random.RandomState(5)
 
@@ -29,11 +28,8 @@ def test_attention_softmax_of_large_scores(handler):
 # -- rows ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [NumpyHandler, NativeHandler, PyCudaHandler])
-def test_fractions_of_numbers_of_rows_are_cut_off(make):
-    if make is PyCudaHandler and (missing := cudashim.available()):
-        pytest.skip(missing)
-    handler = make(seed=1) if make is PyCudaHandler else make(np.float32)
+def test_fractions_of_numbers_of_rows_are_cut_off(kind):
+    handler = kind(seed=1)
     rows, table = on(handler, [[-0.5], [2.5], [0.7]]), handler.zeros((3, 1))
     handler.add_rows_mv(on(handler, [[1], [2], [4]]), rows, table)
     np.testing.assert_array_equal(handler.get_numpy_copy(table), [[5], [0], [2]])

@@ -16,117 +16,69 @@ from brainstorm.handlers.threads import cpu_quota, default_threads
 V1, V2 = "sys/fs/cgroup/cpu,cpuacct", "sys/fs/cgroup"
 
 
-@pytest.fixture
-def tree(tmp_path):
-    """Make a file system of some files."""
-
-    def make(files):
-        for name, content in files.items():
-            path = tmp_path / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return tmp_path
-
-    return make
-
-
-def v1(path, quota, period="100000"):
-    group = f"{V1}/{path}/cpu.cfs_"
+def v1(path, quota, period="100000", folder=V1):
+    group = f"{folder}/{path}/cpu.cfs_"
     return {f"{group}quota_us": f"{quota}\n", f"{group}period_us": f"{period}\n"}
 
 
+def v2(**limits):
+    """Files with the limits of groups; two underscores stand for a slash."""
+    return {f"{V2}/{path.replace('__', '/')}/cpu.max": text for path, text in limits.items()}
+
+
+#: What /proc/self/cgroup says, other files, and the quota.
 SYSTEMS = {
-    "nothing": ({}, math.inf),
-    "no groups": ({"proc/self/cgroup": ""}, math.inf),
-    "v2 without a quota": (
-        {"proc/self/cgroup": "0::/a\n", f"{V2}/a/cpu.max": "max 100000\n"},
-        math.inf,
-    ),
-    "v2 in a container": ({"proc/self/cgroup": "0::/\n", f"{V2}/cpu.max": "150000 100000\n"}, 1.5),
+    "nothing": (None, {}, math.inf),
+    "no groups": ("", {}, math.inf),
+    "v2 without a quota": ("0::/a\n", v2(a="max 100000\n"), math.inf),
+    "v2 in a container": ("0::/\n", {f"{V2}/cpu.max": "150000 100000\n"}, 1.5),
     "v2, the outer group is tighter": (
-        {
-            "proc/self/cgroup": "0::/a/b/c\n",
-            f"{V2}/a/cpu.max": "50000 100000\n",
-            f"{V2}/a/b/cpu.max": "max 100000\n",
-            f"{V2}/a/b/c/cpu.max": "400000 100000\n",
-        },
-        0.5,
+        "0::/a/b/c\n", v2(a="50000 100000\n", a__b="max 100000\n", a__b__c="400000 100000\n"), 0.5
     ),
     "v2, the inner group is tighter": (
-        {
-            "proc/self/cgroup": "0::/a/b\n",
-            f"{V2}/a/cpu.max": "400000 100000\n",
-            f"{V2}/a/b/cpu.max": "60000 20000\n",
-        },
-        3,
+        "0::/a/b\n", v2(a="400000 100000\n", a__b="60000 20000\n"), 3
     ),
-    "v2, a sibling is none of ours": (
-        {"proc/self/cgroup": "0::/a\n", f"{V2}/b/cpu.max": "50000 100000\n"},
-        math.inf,
-    ),
+    "v2, a sibling is none of ours": ("0::/a\n", v2(b="50000 100000\n"), math.inf),
     "v2, a group outside of the namespace": (
-        {"proc/self/cgroup": "0::/../other\n", f"{V2}/cpu.max": "200000 100000\n"},
-        2,
+        "0::/../other\n", {f"{V2}/cpu.max": "200000 100000\n"}, 2
     ),
-    "v1": ({"proc/self/cgroup": "4:cpu,cpuacct:/a/b\n", **v1("a", 250000)}, 2.5),
-    "v1 without a quota": ({"proc/self/cgroup": "4:cpu,cpuacct:/a\n", **v1("a", -1)}, math.inf),
+    "v1": ("4:cpu,cpuacct:/a/b\n", v1("a", 250000), 2.5),
+    "v1 without a quota": ("4:cpu,cpuacct:/a\n", v1("a", -1), math.inf),
     "v1 in a container, with the path of the host": (
-        {"proc/self/cgroup": "4:cpu,cpuacct:/docker/1f\n", **v1("", 100000)},
-        1,
+        "4:cpu,cpuacct:/docker/1f\n", v1("", 100000), 1
     ),
-    "v1, mounted as cpu": (
-        {
-            "proc/self/cgroup": "1:cpu:/\n",
-            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "300000",
-            "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
-        },
-        3,
-    ),
-    "v1, another controller": (
-        {
-            "proc/self/cgroup": "2:cpuset:/\n",
-            "sys/fs/cgroup/cpuset/cpu.cfs_quota_us": "300000",
-            "sys/fs/cgroup/cpuset/cpu.cfs_period_us": "100000",
-        },
-        math.inf,
-    ),
+    "v1, mounted as cpu": ("1:cpu:/\n", v1("cpu", 300000, folder=V2), 3),
+    "v1, another controller": ("2:cpuset:/\n", v1("cpuset", 300000, folder=V2), math.inf),
     "hybrid": (
-        {
-            "proc/self/cgroup": "4:cpu,cpuacct:/a\n1:name=systemd:/x\n0::/u\n",
-            f"{V2}/unified/u/cgroup.procs": "1",
-            **v1("a", 200000),
-        },
-        2,
+        "4:cpu,cpuacct:/a\n1:name=systemd:/x\n0::/u\n",
+        {f"{V2}/unified/u/cgroup.procs": "1", **v1("a", 200000)}, 2,
     ),
     "hybrid, with the processors in v2": (
-        {
-            "proc/self/cgroup": "1:name=systemd:/x\n0::/u\n",
-            f"{V2}/unified/u/cpu.max": "70000 100000",
-        },
-        0.7,
+        "1:name=systemd:/x\n0::/u\n", v2(unified__u="70000 100000"), 0.7
     ),
     "damaged": (
+        "\n::\n0\n0::/a\n4:cpu,cpuacct:/b\n",
         {
-            "proc/self/cgroup": "\n::\n0\n0::/a\n4:cpu,cpuacct:/b\n",
-            f"{V2}/a/cpu.max": "many 100000",
-            f"{V2}/cpu.max": b"\xff\xfe",
-            **v1("b", "0"),
+            **v2(a="many 100000"), f"{V2}/cpu.max": b"\xff\xfe", **v1("b", "0"),
             **v1("", "100000", "0"),
         },
         math.inf,
     ),
-    "damaged, but for one": (
-        {"proc/self/cgroup": "0::/a\n", f"{V2}/a/cpu.max": "", f"{V2}/cpu.max": "100000 100000"},
-        1,
-    ),
-    "no text": ({"proc/self/cgroup": b"0::/\xff\n", f"{V2}/cpu.max": "100000 100000"}, math.inf),
-}
+    "damaged, but for one": ("0::/a\n", {**v2(a=""), f"{V2}/cpu.max": "100000 100000"}, 1),
+    "no text": (b"0::/\xff\n", {f"{V2}/cpu.max": "100000 100000"}, math.inf),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_the_tightest_quota_counts(tree, system):
-    files, expected = SYSTEMS[system]
-    assert cpu_quota(tree(files)) == expected
+def test_the_tightest_quota_counts(tmp_path, system):
+    groups, files, expected = SYSTEMS[system]
+    if groups is not None:
+        files = {"proc/self/cgroup": groups, **files}
+    for name, content in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert cpu_quota(tmp_path) == expected
 
 
 @pytest.mark.parametrize(

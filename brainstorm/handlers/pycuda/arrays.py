@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import ctypes
+from ctypes import c_char_p, c_int32, c_void_p
 from typing import Any, NoReturn
 
 import numpy as np
 
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.numpy_memory import array_at
-from brainstorm.handlers.pycuda.dlpack import KDL_CUDA, capsule
 from brainstorm.handlers.pycuda.driver import Device, Memory
+
+_INDICES = (int, slice, type(None), type(Ellipsis))
+
+
+class _TensorHead(ctypes.Structure):
+    """The beginning of a DLPack tensor; see dlpack.h."""
+
+    _fields_ = [("data", c_void_p), ("device_type", c_int32), ("device_id", c_int32)]
+
+
+_pointer_of = ctypes.PYFUNCTYPE(c_void_p, ctypes.py_object, c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
 
 
 class DeviceArray:
@@ -192,12 +206,25 @@ class DeviceArray:
         }
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return KDL_CUDA, self.device.index
+        return 2, self.device.index  # kDLCUDA
 
     def __dlpack__(self, *, stream: int | None = None, **_: Any) -> Any:
-        """Return a capsule for ``from_dlpack``, after waiting for pending operations."""
+        """Return a capsule for ``from_dlpack``, after waiting for pending operations.
+
+        NumPy creates it, with its deleter, as if the memory were the host's.
+
+        Raises:
+            HandlerValidationError: Its strides are not whole elements, or DLPack lacks the dtype.
+        """
         self.device.synchronize()
-        return capsule(self)
-
-
-_INDICES = (int, slice, type(None), type(Ellipsis))
+        array = array_at(self.address, self.shape, self.dtype, self.strides, self.memory)
+        try:
+            capsule = array.__dlpack__()
+        except BufferError:
+            raise HandlerValidationError(
+                f"{self!r}: DLPack has no such arrays. Copy it first."
+            ) from None
+        head = _TensorHead.from_address(_pointer_of(capsule, b"dltensor"))
+        head.data = self.address if self.size else None
+        head.device_type, head.device_id = self.__dlpack_device__()
+        return capsule

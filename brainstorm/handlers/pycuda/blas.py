@@ -32,22 +32,12 @@ _COMPUTE_32F, _DEFAULT_ALGORITHM = 68, -1
 
 
 class Product(NamedTuple):
-    """out = beta * out + a @ b for matrices in rows, `batch` times.
+    """out (m, n) = a (m, k) @ b (k, n), for matrices in rows, `batch` times.
 
     Attributes:
-        a: Address of the first matrix (m, k), or (k, m) if it is transposed.
-        b: Address of the second matrix (k, n), or (n, k).
-        out: Address of the result (m, n).
-        transa: Whether a is transposed.
-        transb: Whether b is transposed.
-        m: Rows of the result.
-        n: Columns of the result.
-        k: Terms of each sum.
-        lda: Elements between rows of a.
-        ldb: The same for b.
-        ldc: The same for out.
-        add: Whether beta is 1 and not 0.
-        batch: Number of products.
+        a: Address of the first matrix, (k, m) if `transa`; likewise `b` and `out`.
+        lda: Elements between rows of a; likewise `ldb`, and `ldc` of out.
+        add: Whether to add to what is there.
         steps: Elements between successive a, b and out.
         half: Whether a and b are bfloat16 and not float32.
     """
@@ -80,12 +70,7 @@ def _load_cublas() -> ctypes.CDLL:
 
 
 class CtypesBlas:
-    """cuBLAS, called through its C API.
-
-    Args:
-        device: The GPU.
-        compute: 'f32', 'tf32' or 'bf16'.
-    """
+    """cuBLAS, called through its C API; products of 'f32', 'tf32' or 'bf16'."""
 
     name = "cuBLAS"
 
@@ -93,19 +78,14 @@ class CtypesBlas:
         self._library = _load_cublas()
         device.enter()
         self._handle = c_void_p()
-        self._check("cublasCreate", self._library.cublasCreate_v2(byref(self._handle)))
+        self._do("cublasCreate_v2", byref(self._handle))
         destroy_with(self, device, self._library.cublasDestroy_v2, self._handle)
         self._workspace = Memory(device, WORKSPACE)
-        stream = c_void_p(device.stream.handle)
-        self._check("cublasSetStream", self._library.cublasSetStream_v2(self._handle, stream))
-        self._check(
-            "cublasSetWorkspace",
-            self._library.cublasSetWorkspace_v2(
-                self._handle, c_void_p(self._workspace.address), c_size_t(WORKSPACE)
-            ),
-        )
+        self._do("cublasSetStream_v2", self._handle, c_void_p(device.stream.handle))
+        place = c_void_p(self._workspace.address), c_size_t(WORKSPACE)
+        self._do("cublasSetWorkspace_v2", self._handle, *place)
         mode = _TF32_MATH if compute == "tf32" else _DEFAULT_MATH
-        self._check("cublasSetMathMode", self._library.cublasSetMathMode(self._handle, c_int(mode)))
+        self._do("cublasSetMathMode", self._handle, c_int(mode))
         version = c_int()
         self._library.cublasGetVersion_v2(self._handle, byref(version))
         self.version = f"{version.value // 10000}.{version.value // 100 % 100}"
@@ -145,21 +125,17 @@ class CtypesBlas:
 
         return run
 
-    @staticmethod
-    def _check(name: str, status: int) -> None:
-        if status:
+    def _do(self, name: str, *arguments: Any) -> None:
+        """Call a function of the library that prepares it."""
+        if status := getattr(self._library, name)(*arguments):
             raise DeviceError(
-                f"{name} failed with status {status}. Is there memory left on the GPU, and is the "
-                f"driver new enough for this cuBLAS? Look at nvidia-smi."
+                f"{name.removesuffix('_v2')} failed with status {status}. Is there memory left on "
+                f"the GPU, and is the driver new enough for this cuBLAS? Look at nvidia-smi."
             )
 
 
 class SkcudaBlas:
     """cuBLAS, called through scikit-cuda, which supports neither bfloat16 nor TensorFloat32.
-
-    Args:
-        device: The GPU.
-        compute: Must be 'f32'.
 
     Raises:
         HandlerValidationError: `compute` is not 'f32'.

@@ -39,8 +39,7 @@ def pack_m(build: Building, b: Any, transb: bool = False) -> None:
 
 def dot_add_packed(build: Building, a: Any, b: Any, out: Any, transb: bool = False) -> None:
     """Build out += a @ b, of a packed b."""
-    is_packed = build.handler._compute == "bf16"
-    build.product(a, b, out, transb=transb, add=True, is_packed=is_packed)
+    build.product(a, b, out, transb=transb, add=True, is_packed=True)
 
 
 def batched_dot_mm(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,17 +14,25 @@ import numpy as np
 from brainstorm.handlers.numpy_memory import byte_span
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.blas import Product
-from brainstorm.handlers.pycuda.driver import failure
-from brainstorm.handlers.pycuda.elements import element_walk, rounding_walk, widening_walk
+from brainstorm.handlers.pycuda.driver import failure, load_driver
+from brainstorm.handlers.pycuda.elements import converting_walk, element_walk
 from brainstorm.handlers.pycuda.fusing import Piece, fused, launched
-from brainstorm.handlers.pycuda.launches import Launch, check_count, kernel_launch
-from brainstorm.handlers.pycuda.modules import Kernel, Modules, hand_written
+from brainstorm.handlers.pycuda.launches import (
+    Launch,
+    check_count,
+    load,
+    looping_blocks,
+    packed_launch,
+)
+from brainstorm.handlers.pycuda.modules import Kernel, file_with
 from brainstorm.optree import Formula, Program, formula
 from brainstorm.optree import functions as fn
 from brainstorm.utils import Arrays
 
 _copied = formula(lambda source: source)
-_repeated = formula(lambda target, source: fn.broadcast_to(source, target.shape))
+_zeros = formula(lambda target: fn.full(target.shape, 0.0))
+#: Threads per block of handwritten kernels.
+THREADS = 256
 #: Rows of bfloat16 are padded to multiples of this many elements, for tensor cores.
 _HALF_ROW = 8
 
@@ -30,24 +40,17 @@ _HALF_ROW = 8
 class Building:
     """Collects everything that an operation puts into the stream; calling it does so.
 
-    Args:
-        handler: The handler of the operation.
-        name: The operation.
-
     Attributes:
         pieces: What was collected.
         kept: What must not go before the launches do, besides the arrays of the operation, which
             whoever keeps a building keeps if they are to stay.
-        temporaries: What `temporary` returned.
     """
 
     def __init__(self, handler: Any, name: str) -> None:
         self.handler, self.device, self.name = handler, handler._device, name
-        self.dtype = handler.dtype
         self.pieces: list[Piece] = []
         self.kept: list[Any] = []
-        self._is_loaded = False
-        self.temporaries: list[DeviceArray] = []
+        self._slots = map("temporary {}".format, itertools.count())
         self._back: list[tuple[DeviceArray, DeviceArray]] = []
 
     @functools.cached_property
@@ -55,19 +58,10 @@ class Building:
         """What it puts into the stream by itself, when all of it is collected."""
         return [launched(self.device, piece) for piece in fused(self.pieces)]
 
-    @property
-    def kernels(self) -> list[Kernel]:
-        """The kernels of its launches."""
-        return [launch.kernel for launch in self.launches if launch.kernel is not None]
-
-    def load(self) -> None:
-        """Load the kernels of its launches, unless they are loaded."""
-        if not self._is_loaded:
-            modules: Modules = self.handler._modules
-            modules.load(self.device, self.kernels)
-            for launch in self.launches:
-                launch.bind(modules)
-            self._is_loaded = True
+    @functools.cached_property
+    def _loaded(self) -> list[Launch]:
+        load(self.handler._modules, self.device, self.launches)
+        return self.launches
 
     def __call__(self) -> None:
         """Put all of it into the stream.
@@ -78,17 +72,35 @@ class Building:
         self.device.enter()
         try:
             with self.device.lock:
-                self.load()
-                for launch in self.launches:
+                for launch in self._loaded:
                     launch.run()
-        except self.handler._error as error:
+        except load_driver().Error as error:
             raise failure(error, self.name) from error
 
-    def kernel(self, name: str, count: int, *arguments: Any, **more: Any) -> None:
-        """Add a handwritten kernel, if there is anything to do; see `kernel_launch`."""
-        if count:
-            launch = kernel_launch(self.device, hand_written(name), count, *arguments, **more)
-            self.launch(launch, [a for a in arguments if isinstance(a, DeviceArray)])
+    def kernel(
+        self, name: str, count: int, *arguments: DeviceArray | int | None, blocks: int | None = None
+    ) -> None:
+        """Add a handwritten kernel, if there is anything to do.
+
+        Args:
+            name: The kernel.
+            count: Elements that the threads share, in a loop over the whole grid.
+            *arguments: Arrays and None become addresses, integers ``int``.
+            blocks: The exact number of blocks, where the kernel depends on it.
+
+        Raises:
+            HandlerValidationError: There are more elements than the kernel can count.
+        """
+        if not count:
+            return
+        check_count(name, count)
+        arrays = [x for x in arguments if isinstance(x, DeviceArray)]
+        types = ["P" if x is None or isinstance(x, DeviceArray) else "i" for x in arguments]
+        data = struct.pack("".join(types), *(getattr(x, "address", x) or 0 for x in arguments))
+        if blocks is None:
+            blocks = looping_blocks(self.device, -(-count // THREADS))
+        kernel = Kernel(name, [file_with(f"void {name}")])
+        self.launch(packed_launch(self.device, kernel, (blocks, 1), (THREADS, 1, 1), data), arrays)
 
     def elements(
         self, function: str, sources: Sequence[DeviceArray | None], out: DeviceArray,
@@ -96,13 +108,8 @@ class Building:
     ) -> None:  # fmt: skip
         """Add a loop over a contiguous array, whose elements a function of our files computes.
 
-        Args:
-            function: Its name.
-            sources: The arrays that it takes first; None is a null pointer.
-            out: What is written.
-            numbers: The integers that it takes after the place of the element.
-            axes: Those of a structure ``Axes``, which it takes last.
-            add: Whether to add to what is there.
+        It takes the sources, of which None is a null pointer, the place of the element, the
+        numbers, and, if there are axes, a structure ``Axes`` of them. `add` adds to what is there.
         """
         if out.size:
             check_count(function, out.size)
@@ -112,13 +119,9 @@ class Building:
     def launch(
         self, launch: Launch, arrays: Arrays, reads: Arrays = (), product: Product | None = None
     ) -> None:
-        """Add a launch.
+        """Add a launch, which writes some arrays, and may read them, and reads others.
 
-        Args:
-            launch: The launch.
-            arrays: What it writes, and may read as well.
-            reads: What it reads.
-            product: What it computes, if that is a product.
+        If it computes a product, that is given as well.
         """
         read, written = (
             [byte_span(array.address, array.shadow) for array in given] for given in (reads, arrays)
@@ -142,21 +145,16 @@ class Building:
         """Add a copy, which converts to another dtype."""
         self.program(_copied, [source], [target])
 
-    def repeat(self, source: DeviceArray, target: DeviceArray) -> None:
-        """Add a copy that repeats the source along axes of the target."""
-        self.program(_repeated, [target, source], [target])
-
     def clear(self, target: DeviceArray) -> None:
         """Add a launch that fills with zeros."""
-        self.repeat(self.number(0.0), target)
+        self.program(_zeros, [target], [target])
 
     def temporary(self, shape: tuple[int, ...], dtype: Any = np.float32) -> DeviceArray:
         """Return memory for this operation until it ends."""
-        size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-        memory = self.device.scratch(f"temporary {len(self.temporaries)}", size)
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        memory = self.device.scratch(next(self._slots), size)
         self.kept.append(memory)
-        self.temporaries.append(DeviceArray.at(self.device, memory, shape, dtype))
-        return self.temporaries[-1]
+        return DeviceArray.at(self.device, memory, shape, dtype)
 
     def constant(self, array: DeviceArray) -> DeviceArray:
         """Return a constant of the handler, which is kept with the launches."""
@@ -181,9 +179,7 @@ class Building:
     def target(self, array: DeviceArray, keeps: bool = False) -> DeviceArray:
         """Return an array for writing: itself, or contiguous memory that `finish` copies to it.
 
-        Args:
-            array: The array.
-            keeps: Whether its content matters.
+        `keeps` says whether its content matters.
         """
         if array.flags.c_contiguous:
             return array
@@ -230,20 +226,16 @@ class Building:
     def pack(self, array: DeviceArray) -> None:
         """Add the rounding of a factor of many products, to memory kept with the factor."""
         if self.handler._compute == "bf16" and array.size and _rows(array) is not None:
-            half = self._half(array, is_packed=True)
-            self.handler._packed.setdefault(array.memory, {})[_place(array)] = half
-            self._round(array, half)
+            self._round(array, is_packed=True)
+            self.handler._packed.setdefault(array.memory, set()).add(_place(array))
 
     def rounded(self, array: DeviceArray) -> DeviceArray:
         """Return a contiguous array, rounded to bfloat16 without gaps."""
-        row = array.reshape((1, array.size))
-        half = self._half(row)
-        self._round(row, half)
-        return half
+        return self._round(array.reshape((1, array.size)))
 
     def widen(self, half: DeviceArray, array: DeviceArray, add: bool) -> None:
         """Add the conversion of bfloat16 to float32, or its addition to what is there."""
-        self.pieces.append(Piece.of_loop(widening_walk(half, array, add), half))
+        self.pieces.append(Piece.of_loop(converting_walk(half, array, add), half))
 
     def _half(self, array: DeviceArray, is_packed: bool = False) -> DeviceArray:
         """Return memory for what a matrix, or a stack, is rounded to.
@@ -275,19 +267,17 @@ class Building:
                 return self._factor(array.transpose(order), not turned)
             array, step, is_packed = self.dense(array), array.shape[-1], False
         if self.handler._compute == "bf16":
-            known = self.handler._packed.get(array.memory, {}) if is_packed else {}
-            half = known.get(_place(array))
-            if half is None:
-                half = self._half(array)
-                self._round(array, half)
-            self.kept.append(half)
+            is_done = is_packed and _place(array) in self.handler._packed.get(array.memory, ())
+            half = self._half(array) if is_done else self._round(array)
             array, step = half[..., : array.shape[-1]], half.shape[-1]
         return array, step, turned
 
-    def _round(self, array: DeviceArray, half: DeviceArray) -> None:
-        """Add the rounding of a matrix, or of a stack, to bfloat16."""
-        walk = rounding_walk(array, half[..., : array.shape[-1]])
+    def _round(self, array: DeviceArray, is_packed: bool = False) -> DeviceArray:
+        """Add the rounding of a matrix, or of a stack, to bfloat16, and return the result."""
+        half = self._half(array, is_packed)
+        walk = converting_walk(array, half[..., : array.shape[-1]])
         self.pieces.append(Piece.of_loop(walk, half))
+        return half
 
 
 def _place(array: DeviceArray) -> tuple[Any, ...]:

@@ -28,13 +28,10 @@ class RefusedError(Exception):
 
 
 class Nvrtc:
-    """NVIDIA's compiler as a library, versions 12 and 13.
+    """NVIDIA's compiler as a library, versions 12 and 13; its name has the version.
 
     Raises:
         OSError: It is not found, or cannot be loaded.
-
-    Attributes:
-        name: Its name and version.
     """
 
     def __init__(self) -> None:
@@ -45,15 +42,7 @@ class Nvrtc:
         self.name = "NVRTC {}.{}".format(*(number.value for number in version))
 
     def compile(self, text: str, arch: str, *options: str) -> tuple[bytes, str]:
-        """Compile CUDA C without includes.
-
-        Args:
-            text: The source.
-            arch: E.g. ``'sm_90'``.
-            *options: Further options.
-
-        Returns:
-            The code, and the compiler's remarks.
+        """Compile CUDA C without includes for e.g. ``'sm_90'``; return code and remarks.
 
         Raises:
             RefusedError: It does not accept the text, or it cannot work here.
@@ -82,13 +71,10 @@ class Nvrtc:
 
 
 class Nvcc:
-    """The compiler of the CUDA toolkit, run by PyCUDA.
+    """The compiler of the CUDA toolkit, run by PyCUDA; its name has the version.
 
     Raises:
         Exception: It cannot be run.
-
-    Attributes:
-        name: Its name and version.
     """
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ import os
 import weakref
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_float, c_int, c_size_t, c_void_p
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -51,27 +51,25 @@ class Geometry(NamedTuple):
 
 
 class _Pass(NamedTuple):
-    """One of the three passes: its functions, and its deterministic algorithms.
+    """One of the three passes.
 
-    The functions take the descriptors of the two arrays that are read, the descriptor of the
+    Its functions take the descriptors of the two arrays that are read, the descriptor of the
     convolution, and that of the result.
+
+    Attributes:
+        name: The name in those of its functions.
+        order: Which of images (0), filters (1) and outputs (2) are read, then written.
+        algorithms: The deterministic ones.
     """
 
-    function: str
-    workspace: str
+    name: str
+    order: tuple[int, int, int]
     algorithms: tuple[int, ...]
 
 
-FORWARD = _Pass("cudnnConvolutionForward", "cudnnGetConvolutionForwardWorkspaceSize", (1, 0))
-DATA = _Pass("cudnnConvolutionBackwardData", "cudnnGetConvolutionBackwardDataWorkspaceSize", (1,))
-FILTERS = _Pass(
-    "cudnnConvolutionBackwardFilter", "cudnnGetConvolutionBackwardFilterWorkspaceSize", (1,)
-)
-
-
-#: What makes the call of a pass, which returns a status: from the factors, the result, and whether
-#: to add to it.
-_Maker: TypeAlias = Callable[[Sequence[DeviceArray], DeviceArray, bool], Callable[[], int]]
+FORWARD = _Pass("ConvolutionForward", (0, 1, 2), (1, 0))
+DATA = _Pass("ConvolutionBackwardData", (1, 2, 0), (1,))
+FILTERS = _Pass("ConvolutionBackwardFilter", (0, 2, 1), (1,))
 
 
 class _UnsupportedError(Exception):
@@ -100,13 +98,7 @@ def _ints(values: Sequence[int]) -> Any:
 
 
 class Cudnn:
-    """The library, with a handle for the stream of a device.
-
-    Args:
-        library: cuDNN.
-        device: The GPU.
-        compute: 'f32', 'tf32' or 'bf16'.
-    """
+    """The library, with a handle for the stream of a device."""
 
     def __init__(self, library: Any, device: Device, compute: str) -> None:
         self._library, self._device, self._math = library, device, _MATH[compute]
@@ -142,42 +134,34 @@ class Cudnn:
             return None
 
     def convolve(
-        self, build: Building, which: _Pass, images: DeviceArray, filters: DeviceArray,
-        outputs: DeviceArray, geometry: Geometry, add: bool,
+        self, build: Building, which: _Pass, arrays: Sequence[DeviceArray], geometry: Geometry,
+        add: bool,
     ) -> bool:  # fmt: skip
-        """Add one of the passes to a building.
+        """Add one of the passes to a building; return whether cuDNN supports it.
 
         Args:
             build: Collects launches.
             which: `FORWARD` writes the outputs, `DATA` the images, `FILTERS` the filters.
-            images: (N, H, W, C), contiguous like the others.
-            filters: (F, KH, KW, C / groups).
-            outputs: (N, OH, OW, F).
+            arrays: Images (N, H, W, C), filters (F, KH, KW, C / groups) and outputs (N, OH, OW, F),
+                all of them contiguous.
             geometry: How filters move.
             add: Add to the present content.
-
-        Returns:
-            Whether cuDNN supports it; if not, nothing was added.
         """
-        read = {FORWARD: (images, filters), DATA: (filters, outputs), FILTERS: (images, outputs)}
-        written = {FORWARD: outputs, DATA: images, FILTERS: filters}[which]
+        *read, written = (arrays[k] for k in which.order)
         self._device.enter()
         for algorithm in which.algorithms:
             try:
-                made, workspace = self._made(
-                    build, which, algorithm, read[which], written, geometry
-                )
+                made, workspace = self._made(build, which, algorithm, arrays, geometry)
             except _UnsupportedError:
                 continue
             result = build.temporary(written.shape, np.uint16 if self._is_half else np.float32)
-            if made(read[which], result, False)():  # a trial on whatever lies there
+            if made(read, result, False)():  # a trial on whatever lies there
                 continue
+            factors, target = read, written
             if self._is_half:
-                factors, target = tuple(map(build.rounded, read[which])), result
-            else:
-                factors, target = read[which], written
+                factors, target = list(map(build.rounded, read)), result
             call = made(factors, target, add and not self._is_half)
-            launch = Launch(None, _checked(call, which.function))
+            launch = Launch(None, _checked(call, f"cudnn{which.name}"))
             build.launch(launch, [target, workspace], factors)
             if self._is_half:
                 build.widen(result, written, add)
@@ -196,10 +180,10 @@ class Cudnn:
         return described.set("cudnnSetTensorNdDescriptor", kind, axes, sizes, steps)
 
     def _made(
-        self, build: Building, which: _Pass, algorithm: int, read: tuple[DeviceArray, DeviceArray],
-        written: DeviceArray, geometry: Geometry,
-    ) -> tuple[_Maker, DeviceArray]:  # fmt: skip
-        """Return what makes the call, and its workspace."""
+        self, build: Building, which: _Pass, algorithm: int, arrays: Sequence[DeviceArray],
+        geometry: Geometry,
+    ) -> tuple[Callable[..., Callable[[], int]], DeviceArray]:  # fmt: skip
+        """Return what makes the call for some arrays, which returns a status, and its workspace."""
         library, handle = self._library, self._handle
         convolution = _Descriptor(library, "Convolution")
         convolution.set(
@@ -210,23 +194,17 @@ class Cudnn:
         )  # fmt: skip
         convolution.set("cudnnSetConvolutionGroupCount", c_int(geometry.groups))
         convolution.set("cudnnSetConvolutionMathType", c_int(self._math))
-        is_filter = {FORWARD: (False, True, False), DATA: (True, False, False)}.get(
-            which, (False, False, True)
-        )
-        shapes = [
-            self._described(array, flag)
-            for array, flag in zip((*read, written), is_filter, strict=True)
-        ]
+        shapes = [self._described(arrays[k], k == 1) for k in which.order]
         first, second, target = (shape.handle for shape in shapes)
         size, chosen = c_size_t(), c_int(algorithm)
-        status = getattr(library, which.workspace)(
+        status = getattr(library, f"cudnnGet{which.name}WorkspaceSize")(
             handle, first, second, convolution.handle, target, chosen, byref(size)
         )
         if status or size.value > MOST_WORKSPACE:
             raise _UnsupportedError
         workspace = build.temporary((max(size.value, 1),), np.uint8)
         build.kept += [convolution, *shapes]
-        function, one = getattr(library, which.function), c_float(1.0)
+        function, one = getattr(library, f"cudnn{which.name}"), c_float(1.0)
 
         def made(
             factors: Sequence[DeviceArray], result: DeviceArray, add: bool

@@ -30,6 +30,7 @@ from brainstorm.errors import (
     MissingDependencyError,
     OutOfMemoryError,
 )
+from brainstorm.handlers.numpy_memory import byte_span
 from brainstorm.optree.cuda_structure import BUSY
 from brainstorm.utils import format_bytes
 
@@ -80,12 +81,7 @@ def driver_library() -> ctypes.CDLL:
 
 
 def failure(error: Exception, what: str) -> BrainstormError:
-    """Return an error of this library for one of PyCUDA.
-
-    Args:
-        error: The error of PyCUDA.
-        what: The failed action.
-    """
+    """Return an error of this library for one of PyCUDA, given the failed action."""
     text = str(error)
     if isinstance(error, load_driver().MemoryError):
         return OutOfMemoryError(f"{what}: the GPU does not have enough memory left ({text})")
@@ -98,11 +94,7 @@ def failure(error: Exception, what: str) -> BrainstormError:
 
 
 def guarded(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function that uses the driver.
-
-    Raises:
-        BrainstormError: PyCUDA raised an error; see `failure`.
-    """
+    """Call a function that uses the driver; its errors are those of `failure`."""
     try:
         return function(*arguments)
     except load_driver().Error as error:
@@ -189,14 +181,9 @@ def _allocated(size: int) -> Any:
 
 
 class Memory:
-    """Memory on a GPU, freed together with this object, in any thread.
+    """So many bytes of memory on a GPU, freed together with this object, in any thread.
 
-    Args:
-        device: The GPU.
-        size: In bytes.
-
-    Attributes:
-        address: Its start, a multiple of 256.
+    Its address is a multiple of 256.
     """
 
     __slots__ = ("__weakref__", "address", "size")
@@ -224,9 +211,7 @@ class Device:
         DeviceError: There is no driver, no such GPU, or it is too old.
 
     Attributes:
-        name: The name of the GPU.
         arch: Its architecture in the compiler's terms, e.g. ``'sm_90'``.
-        multiprocessors: Number of multiprocessors.
         stream: The stream of all operations, in order.
         copies: Another stream, for copies from the host.
         lock: Held while an operation is put into the stream: operations share scratch memory,
@@ -302,12 +287,11 @@ class Device:
         if not array.size:
             return np.empty(array.shape, array.dtype)
         # All bytes from the first to the last one, which contain the array with its strides.
-        spans = [step * (n - 1) for step, n in zip(array.strides, array.shape, strict=True)]
-        before, after = (sum(f(0, span) for span in spans) for f in (min, max))
-        memory = np.empty(after - before + array.itemsize, np.uint8)
-        copy = load_driver().memcpy_dtoh
-        guarded("copying to the host", copy, memory, array.address + before)
-        view = np.ndarray(array.shape, array.dtype, memory, -before, array.strides)
+        start, stop = byte_span(array.address, array)
+        memory = np.empty(stop - start, np.uint8)
+        guarded("copying to the host", load_driver().memcpy_dtoh, memory, start)
+        place = array.address - start
+        view = np.ndarray(array.shape, array.dtype, memory, place, array.strides)
         return view if view.flags.c_contiguous else view.copy()
 
     def synchronize(self) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.groups import Walk
-from brainstorm.handlers.pycuda.modules import FILES, file_source
+from brainstorm.handlers.pycuda.modules import file_with
 from brainstorm.optree.collapse import collapse
 from brainstorm.optree.loops import C_TYPES, Line, Loop, Read, Write
 
@@ -43,7 +45,7 @@ def element_walk(
         body=(Line("v0", "float", f"{function}({', '.join(arguments)})", ()),),
         writes=(Write("float", "unit", ("v0", "float"), add),),
         constants=("int",) * len(names),
-        file=next(file for file in FILES if f" float {function}(" in file_source(file)),
+        file=file_with(f"float {function}"),
     )
     return Walk(
         loop,
@@ -55,17 +57,12 @@ def element_walk(
     )
 
 
-def rounding_walk(array: Any, half: Any) -> Walk:
-    """Return the loop that rounds an array of float32 to an equally shaped one of bfloat16."""
-    return _converting_walk(array, half, _ROUNDING, False)
+def converting_walk(source: Any, target: Any, add: bool = False) -> Walk:
+    """Return the loop that converts float32 to bfloat16, or bfloat16 to float32, or adds it.
 
-
-def widening_walk(half: Any, array: Any, add: bool) -> Walk:
-    """Return the loop that converts bfloat16 to an equally shaped array of float32, or adds it."""
-    return _converting_walk(half, array, _WIDENING, add)
-
-
-def _converting_walk(source: Any, target: Any, body: tuple[Line, ...], add: bool) -> Walk:
+    Both arrays have the same shape; bfloat16 is stored as uint16.
+    """
+    body = _ROUNDING if source.dtype == np.float32 else _WIDENING
     strides = [
         [stride // given.dtype.itemsize for stride in given.strides] for given in (source, target)
     ]

@@ -16,7 +16,7 @@ import numpy as np
 from brainstorm.handlers.pycuda.blas import Product
 from brainstorm.handlers.pycuda.driver import Device
 from brainstorm.handlers.pycuda.groups import Group, Span, Walk, grouped, meet
-from brainstorm.handlers.pycuda.launches import Launch, packed_launch
+from brainstorm.handlers.pycuda.launches import Launch, looping_blocks, packed_launch
 from brainstorm.handlers.pycuda.modules import loop_kernel
 from brainstorm.handlers.pycuda.structures import structure_of
 from brainstorm.optree.cuda_structure import blocks_of, row_blocks, shares
@@ -60,11 +60,8 @@ class Piece(NamedTuple):
 
     def blocks(self, other: Piece) -> bool:
         """Return whether it must stay on its side of another one."""
-        return (
-            meet(self.writes, other.writes)
-            or meet(self.writes, other.reads)
-            or meet(self.reads, other.writes)
-        )
+        touched = (*other.reads, *other.writes)
+        return meet(self.writes, touched) or meet(self.reads, other.writes)
 
     def joined(self, other: Piece) -> Piece | None:
         """Return this and another one, behind it, as one kernel; None: that cannot be."""
@@ -151,11 +148,8 @@ def launched(device: Device, piece: Piece) -> Launch:
         values = [t.type(x) for t, x in zip(types, given, strict=True)]
     integers = f"{len(numbers)}{'i' if structure.index == 'int' else 'q'}"
     format_ = f"{len(addresses)}P{integers}{''.join(t.char for t in types)}0P"
-    return packed_launch(
-        device,
-        loop_kernel(structure),
-        (-(-blocks.grid // structure.lanes), blocks.chunks),
-        (blocks.x, blocks.y, 1),
-        struct.pack(format_, *addresses, *numbers, *values),
-        keep,
-    )
+    data = struct.pack(format_, *addresses, *numbers, *values)
+    count = -(-blocks.grid // structure.lanes)
+    grid = looping_blocks(device, count) if blocks.chunks == 1 else count, blocks.chunks
+    block = blocks.x, blocks.y, 1
+    return packed_launch(device, loop_kernel(structure), grid, block, data, keep)

@@ -14,7 +14,6 @@ from brainstorm.errors import DeviceError
 from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.driver import Device, driver_library, guarded
 from brainstorm.handlers.pycuda.fusing import fused, launched
-from brainstorm.handlers.pycuda.modules import Modules
 
 #: From cuda.h: libraries may load their kernels while a graph is captured.
 _RELAXED = 2
@@ -33,12 +32,8 @@ def _check(what: str, status: int) -> None:
 class Graph:
     """Operations as one graph, in fewer launches than one by one.
 
-    Args:
-        device: The GPU.
-        operations: The operations, which are not executed now.
-
     Attributes:
-        launches: Its nodes, whose kernels are to be loaded before it is captured.
+        launches: Its nodes, which are to be loaded before it is captured.
     """
 
     def __init__(self, device: Device, operations: Sequence[Building]) -> None:
@@ -48,7 +43,7 @@ class Graph:
         self._executable, self._stream = c_void_p(), c_void_p(device.stream.handle)
         self._launch = driver_library().cuGraphLaunch
 
-    def capture(self, modules: Modules) -> None:
+    def capture(self) -> None:
         """Make the graph, by whoever holds the lock of the device.
 
         Raises:
@@ -56,12 +51,8 @@ class Graph:
         """
         library, graph = driver_library(), c_void_p()
         self._device.enter()
-        for launch in self.launches:
-            launch.bind(modules)
-        _check(
-            "capturing a CUDA graph",
-            library.cuStreamBeginCapture_v2(self._stream, c_int(_RELAXED)),
-        )
+        status = library.cuStreamBeginCapture_v2(self._stream, c_int(_RELAXED))
+        _check("capturing a CUDA graph", status)
         collects = gc.isenabled()
         gc.disable()  # freeing memory would wait for the GPU, not allowed here
         try:

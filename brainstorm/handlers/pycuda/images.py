@@ -8,6 +8,7 @@ as volumes of depth 1.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,8 +32,6 @@ _summed = formula(lambda x: fn.sum(x, 0, False))
 @functools.cache
 def biased(activation: str) -> Formula:
     """Return the formula of an activation function of the sum of two arrays."""
-    if activation == "linear":
-        return formula(lambda x, bias: x + bias)
     function = activation_formula(activation)
     return formula(lambda x, bias: function(x + bias))
 
@@ -54,7 +53,7 @@ class _Convolution:
         self, images: DeviceArray, filters: DeviceArray, outputs: DeviceArray, padding: Any,
         stride: Any, dilation: Any, groups: int,
     ) -> None:  # fmt: skip
-        margins = sides(padding, len(stride))
+        margins, dilation = sides(padding, len(stride)), dilation or (1,) * len(stride)
         self.geometry = Geometry(margins, tuple(stride), tuple(dilation), groups)
         sizes, cells = images.shape[1:-1], filters.shape[1:-1]
         self.places = outputs.shape[1:-1]
@@ -67,22 +66,22 @@ class _Convolution:
             row == (1, (0, 0), 1) for row in zip(cells, margins, stride, strict=True)
         )
 
-    def is_done_by_cudnn(
-        self, build: Building, which: Any, images: Any, filters: Any, outputs: Any, add: bool
-    ) -> bool:
+    def is_done_by_cudnn(self, build: Building, which: Any, *arrays: Any, add: bool) -> bool:
         """Do one of the passes by cuDNN if possible; return whether it was."""
         cudnn = build.handler._cudnn
         is_even = all(before == after for before, after in self.geometry.padding)
         if cudnn is None or self.is_plain or not is_even or len(self.geometry.stride) != 2:
             return False
-        done: bool = cudnn.convolve(build, which, images, filters, outputs, self.geometry, add)
-        return done
+        return bool(cudnn.convolve(build, which, arrays, self.geometry, add))
 
-    def pieces(self) -> Iterator[slice]:
-        """Yield slices of images whose matrices fit into memory."""
-        most = max(1, COLUMNS // max(1, self.rows * self.width * self.groups))
+    def pieces(self, build: Building) -> Iterator[tuple[slice, DeviceArray]]:
+        """Yield slices of images, with memory for the matrix of each."""
+        size = self.rows * self.width * self.groups
+        most = max(1, COLUMNS // max(1, size))
+        images = 0 if self.is_plain else min(most, self.count)
+        memory = build.temporary((max(1, images * size),))
         for start in range(0, self.count, most):
-            yield slice(start, min(start + most, self.count))
+            yield slice(start, min(start + most, self.count)), memory
 
     def by_group(self, array: DeviceArray, piece: slice) -> DeviceArray:
         """Return outputs as matrices (groups, rows, filters of a group)."""
@@ -94,24 +93,18 @@ class _Convolution:
         """Return filters as matrices (groups, filters of a group, width)."""
         return filters.reshape((self.groups, self.filters // self.groups, self.width))
 
-    def columns(
-        self, build: Building, images: DeviceArray, piece: slice, memory: DeviceArray
-    ) -> Any:
-        """Add the creation of the matrix, and return it: (groups, rows, width)."""
-        part = images[piece]
-        rows = part.shape[0] * self.rows
-        if self.is_plain:
-            return part.reshape((1, rows, self.width))
-        columns = memory[: self.groups * rows * self.width]
-        sizes = (rows, self.channels, self.groups)
-        build.elements("image_to_columns", [part], columns, sizes, self.axes)
-        return columns.reshape((self.groups, rows, self.width))
+    def matrix(self, part: DeviceArray, memory: DeviceArray) -> DeviceArray:
+        """Return the matrix of some images, (groups, rows, width): they are it, or memory is."""
+        shape = (self.groups, part.shape[0] * self.rows, self.width)
+        return part.reshape(shape) if self.is_plain else memory[: math.prod(shape)].reshape(shape)
 
-    def memory(self, build: Building) -> DeviceArray:
-        """Return memory for the matrix of a piece."""
-        first = next(self.pieces(), None)
-        images = 0 if self.is_plain or first is None else first.stop - first.start
-        return build.temporary((max(1, images * self.rows * self.width * self.groups),))
+    def columns(self, build: Building, part: DeviceArray, memory: DeviceArray) -> DeviceArray:
+        """Add the creation of the matrix of some images, and return it."""
+        matrix = self.matrix(part, memory)
+        if not self.is_plain:
+            sizes = (matrix.shape[1], self.channels, self.groups)
+            build.elements("image_to_columns", [part], matrix, sizes, self.axes)
+        return matrix
 
 
 def conv2d_forward_batch(
@@ -121,12 +114,10 @@ def conv2d_forward_batch(
     """Build the forward pass, for any number of axes."""
     images, filters = build.dense(inputs), build.dense(weights)
     target = build.target(outputs, keeps=add_outputs)
-    dilation = dilation or (1,) * len(stride)
     conv = _Convolution(images, filters, target, padding, stride, dilation, groups)
-    if not conv.is_done_by_cudnn(build, FORWARD, images, filters, target, add_outputs):
-        memory = conv.memory(build)
-        for piece in conv.pieces():
-            columns = conv.columns(build, images, piece, memory)
+    if not conv.is_done_by_cudnn(build, FORWARD, images, filters, target, add=add_outputs):
+        for piece, memory in conv.pieces(build):
+            columns = conv.columns(build, images[piece], memory)
             out = conv.by_group(target, piece)
             build.product(columns, conv.kernels(filters), out, transb=True, add=add_outputs)
     rows = target.reshape((-1, conv.filters))
@@ -143,7 +134,6 @@ def conv2d_backward_batch(
 ) -> None:  # fmt: skip
     """Build the backward pass, for any number of axes."""
     deltas, filters = build.dense(out_deltas), build.dense(weights)
-    dilation = dilation or (1,) * len(stride)
     wanted = [a is not None and a.size > 0 for a in (in_deltas, weight_deltas, bias_deltas)]
     if wanted[0] or wanted[1]:
         shaped = in_deltas if wanted[0] else inputs
@@ -162,13 +152,12 @@ def conv2d_backward_batch(
 def _gradients(
     build: Building, conv: _Convolution, images: Any, deltas: Any, target: Any, add: bool
 ) -> None:
-    if conv.is_done_by_cudnn(build, FILTERS, images, target, deltas, add):
+    if conv.is_done_by_cudnn(build, FILTERS, images, target, deltas, add=add):
         return
     if not (conv.count or add):
         build.clear(target)
-    memory = conv.memory(build)
-    for piece in conv.pieces():
-        columns = conv.columns(build, images, piece, memory)
+    for piece, memory in conv.pieces(build):
+        columns = conv.columns(build, images[piece], memory)
         rows = conv.by_group(deltas, piece)
         adds = add or piece.start > 0
         build.product(rows, columns, conv.kernels(target), transa=True, add=adds)
@@ -177,20 +166,15 @@ def _gradients(
 def _deltas_of_images(
     build: Building, conv: _Convolution, deltas: Any, filters: Any, target: Any, add: bool
 ) -> None:
-    if conv.is_done_by_cudnn(build, DATA, target, filters, deltas, add):
+    if conv.is_done_by_cudnn(build, DATA, target, filters, deltas, add=add):
         return
-    memory = conv.memory(build)
-    for piece in conv.pieces():
+    for piece, memory in conv.pieces(build):
         part, rows = target[piece], conv.by_group(deltas, piece)
-        if conv.is_plain:
-            matrix = part.reshape((1, rows.shape[1], conv.width))
-            build.product(rows, conv.kernels(filters), matrix, add=add)
-            continue
-        columns = memory[: conv.groups * rows.shape[1] * conv.width]
-        stacked = columns.reshape((conv.groups, rows.shape[1], conv.width))
-        build.product(rows, conv.kernels(filters), stacked)
-        sizes = (rows.shape[1], conv.channels, conv.groups)
-        build.elements("columns_to_image", [columns], part, sizes, conv.axes, add)
+        matrix = conv.matrix(part, memory)
+        build.product(rows, conv.kernels(filters), matrix, add=add and conv.is_plain)
+        if not conv.is_plain:
+            sizes = (rows.shape[1], conv.channels, conv.groups)
+            build.elements("columns_to_image", [matrix], part, sizes, conv.axes, add)
 
 
 conv3d_forward_batch, conv3d_backward_batch = conv2d_forward_batch, conv2d_backward_batch
@@ -231,28 +215,16 @@ def avgpool2d_forward_batch(
     build.elements("average_pool", [source], target, inputs.shape[-1:], axes)
 
 
-def _pool_deltas(
-    build: Building, window: Any, padding: Margin, stride: Any, argmax: Any, in_deltas: Any,
-    out_deltas: Any, add: bool,
+def maxpool2d_backward_batch(
+    build: Building, inputs: Any, window: Any, outputs: Any, padding: Margin, stride: Any,
+    in_deltas: Any, out_deltas: Any, argmax: Any = None, add_in_deltas: bool = True,
 ) -> None:  # fmt: skip
-    target = build.target(in_deltas, keeps=add)
+    """Build the addition of deltas to where the maxima lie; without argmax, to whole windows."""
+    target = build.target(in_deltas, keeps=add_in_deltas)
     axes = _windows(in_deltas, out_deltas, window, padding, stride)
     where = None if argmax is None else build.dense(argmax)
     sources = [build.dense(out_deltas), where]
-    build.elements("pool_deltas", sources, target, in_deltas.shape[-1:], axes, add)
+    build.elements("pool_deltas", sources, target, in_deltas.shape[-1:], axes, add_in_deltas)
 
 
-def maxpool2d_backward_batch(
-    build: Building, inputs: Any, window: Any, outputs: Any, padding: Margin, stride: Any,
-    argmax: Any, in_deltas: Any, out_deltas: Any, add_in_deltas: bool = True,
-) -> None:  # fmt: skip
-    """Build the addition of deltas to where the maxima lie."""
-    _pool_deltas(build, window, padding, stride, argmax, in_deltas, out_deltas, add_in_deltas)
-
-
-def avgpool2d_backward_batch(
-    build: Building, inputs: Any, window: Any, outputs: Any, padding: Margin, stride: Any,
-    in_deltas: Any, out_deltas: Any, add_in_deltas: bool = True,
-) -> None:  # fmt: skip
-    """Build the addition of deltas to all elements of windows."""
-    _pool_deltas(build, window, padding, stride, None, in_deltas, out_deltas, add_in_deltas)
+avgpool2d_backward_batch = maxpool2d_backward_batch

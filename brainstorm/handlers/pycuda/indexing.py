@@ -5,6 +5,7 @@ Each function builds the operator with its name.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -21,12 +22,7 @@ _classes = formula(lambda indices, classes: fn.equal(indices, classes))
 
 
 def build_step(build: Building, step: Step, *arrays: DeviceArray) -> None:
-    """Add a step that is not a loop.
-
-    Args:
-        build: Collects launches.
-        step: The step.
-        *arrays: Its operands and its result.
+    """Add a step that is not a loop, given its operands and its result.
 
     Raises:
         HandlerValidationError: It is not in float32, or there is no kernel for its operator.
@@ -69,10 +65,6 @@ def _take(build: Building, x: Any, indices: Any, out: Any, axis: int, each: int 
     take_picked(build, x, indices, out, sizes, x.shape[axis])
 
 
-def _gather(build: Building, x: Any, indices: Any, out: Any, axis: int) -> None:
-    _take(build, x, indices, out, axis, each=1)
-
-
 def _put(build: Building, values: Any, indices: Any, out: Any, axis: int, size: int) -> None:
     inner = _sizes(values.shape, axis, indices.ndim)[1]
     build.clear(out)
@@ -103,7 +95,7 @@ _STEPS: dict[str, Any] = {
     "dot": _dot,
     "cumsum": _cumsum,
     "take": _take,
-    "gather": _gather,
+    "gather": functools.partial(_take, each=1),
     "put": _put,
     "scatter": _scatter,
     "onehot": _onehot,

@@ -21,14 +21,10 @@ _NEEDS = {"cublas": "libcublasLt.so.{}", "nvrtc": "libnvrtc-builtins.so.{}.*"}
 
 
 def load_library(name: str, versions: tuple[int, ...]) -> ctypes.CDLL:
-    """Load a shared library.
+    """Load a shared library, e.g. ``'cublas'``, of one of some major versions, the best one first.
 
     The search order is: libraries loaded by the process, NVIDIA's wheels, LD_LIBRARY_PATH, the
     toolkit (CUDA_HOME, else /usr/local/cuda), and the system's loader.
-
-    Args:
-        name: E.g. ``'cublas'``.
-        versions: Major versions, the preferred one first.
 
     Raises:
         FileNotFoundError: It is not found.
@@ -75,11 +71,7 @@ def _folders(name: str) -> Iterator[Path]:
 
 
 def path_of(name: str) -> str | None:
-    """Return the file of a library that this process has loaded; None: not loaded.
-
-    Args:
-        name: E.g. ``'cublas'``.
-    """
+    """Return the file of a library that this process has loaded; None: not loaded."""
     with contextlib.suppress(OSError):
         found = re.search(rf"/.*/lib{name}\.so[.\d]*$", Path("/proc/self/maps").read_text(), re.M)
         return found[0] if found else None

@@ -8,9 +8,9 @@ import hashlib
 import os
 import tempfile
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, NamedTuple
 
 from brainstorm.errors import DeviceError, KernelError
 from brainstorm.handlers import kernel_cache
@@ -23,19 +23,15 @@ from brainstorm.optree.render_cuda import CUDA_HEAD, kernel_name, render_cuda
 FILES = ("images", "rows", "sequences", "alignment", "random")
 
 
-class Kernel:
-    """A kernel and its source.
+class Kernel(NamedTuple):
+    """A kernel: its name, and its source behind the content of some of `FILES`, which may have it.
 
-    Args:
-        name: Its name in the source.
-        files: Those of `FILES` that stand in front of the source, or have it.
-        source: CUDA C, without what stands in front of all kernels.
+    What stands in front of all kernels is no part of it.
     """
 
-    __slots__ = ("files", "name", "source")
-
-    def __init__(self, name: str, files: Collection[str], source: str = "") -> None:
-        self.name, self.files, self.source = name, files, source
+    name: str
+    files: Collection[str]
+    source: str = ""
 
 
 @functools.cache
@@ -45,10 +41,9 @@ def file_source(file: str) -> str:
 
 
 @functools.cache
-def hand_written(name: str) -> Kernel:
-    """Return a handwritten kernel by its name."""
-    file = next(f for f in FILES if f"void {name}(" in file_source(f))
-    return Kernel(name, [file])
+def file_with(function: str) -> str:
+    """Return which of `FILES` has a function, given its type and name."""
+    return next(file for file in FILES if f" {function}(" in file_source(file))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -67,26 +62,18 @@ def source_of(kernels: Collection[Kernel]) -> str:
 
 
 class Modules:
-    """The kernels loaded on a GPU, for all handlers; it exists as long as the process."""
-
-    _of_devices: ClassVar[dict[int, Modules]] = {}
-
-    @classmethod
-    def of(cls, device: Device) -> Modules:
-        """Return the modules of a GPU."""
-        return cls._of_devices.setdefault(device.index, cls())
+    """The kernels loaded on a GPU."""
 
     def __init__(self) -> None:
         self._functions: dict[str, Any] = {}
         self._modules: list[Any] = []
         self._lock = threading.Lock()
 
-    def load(self, device: Device, kernels: Iterable[Kernel]) -> None:
+    def load(self, device: Device, kernels: Iterable[Kernel]) -> Mapping[str, Any]:
         """Load kernels; all new ones are compiled together, as one module.
 
-        Args:
-            device: The GPU, as seen by one of its handlers.
-            kernels: The kernels.
+        Returns:
+            PyCUDA's functions by the names of kernels, of all that are loaded.
 
         Raises:
             KernelError: The compiler does not accept one of them.
@@ -94,16 +81,17 @@ class Modules:
         """
         with self._lock:
             missing = {k.name: k for k in kernels if k.name not in self._functions}
-            if not missing:
-                return
-            module = _loaded(source_of(missing.values()), device)
-            self._modules.append(module)
-            for name in missing:
-                self._functions[name] = module.get_function(name)
+            if missing:
+                module = _loaded(source_of(missing.values()), device)
+                self._modules.append(module)
+                self._functions |= {name: module.get_function(name) for name in missing}
+        return self._functions
 
-    def function(self, kernel: Kernel) -> Any:
-        """Return PyCUDA's function of a kernel that was loaded."""
-        return self._functions[kernel.name]
+
+@functools.cache
+def modules_of(device: int) -> Modules:
+    """Return the modules of a GPU, by its number: for all handlers, as long as the process."""
+    return Modules()
 
 
 def _loaded(text: str, device: Device) -> Any:
@@ -121,15 +109,15 @@ def _loaded(text: str, device: Device) -> Any:
 
 def _cached(text: str, arch: str) -> bytes:
     """Return compiled text, from the cache on disk if possible."""
-    compiler_name = find_compiler(arch).name
-    key = hashlib.sha256("\n".join([compiler_name, arch, *OPTIONS, text]).encode()).hexdigest()
+    key = "\n".join([find_compiler(arch).name, arch, *OPTIONS, text]).encode()
+    name = f"{hashlib.sha256(key).hexdigest()[:32]}.cubin"
     with contextlib.suppress(OSError):
-        path = kernel_cache.trusted_directory() / f"{key[:32]}.cubin"
-        if (known := kernel_cache.read_trusted(path)) is not None:
+        known = kernel_cache.read_trusted(kernel_cache.trusted_directory() / name)
+        if known is not None:
             return known
     image = compile_text(text, arch)
     with contextlib.suppress(OSError):  # without a cache it is compiled again next time
-        path = kernel_cache.trusted_directory() / f"{key[:32]}.cubin"
+        path = kernel_cache.trusted_directory() / name
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             file.write(image)
         os.replace(file.name, path)
@@ -147,12 +135,8 @@ def compile_text(text: str, arch: str) -> bytes:
     try:
         return found.compile(text, arch)[0]
     except RefusedError as error:
+        numbered = "\n".join(f"{n:>5} {line}" for n, line in enumerate(text.splitlines(), 1))
         raise KernelError(
             f"a kernel for {arch} does not compile. {found.name} says:\n{error}\nIf it does not "
-            f"know {arch}, install a newer CUDA toolkit. The source:\n{_numbered(text)}"
+            f"know {arch}, install a newer CUDA toolkit. The source:\n{numbered}"
         ) from error
-
-
-def _numbered(text: str) -> str:
-    lines = text.splitlines()
-    return "\n".join(f"{number:>5} {line}" for number, line in enumerate(lines, 1))

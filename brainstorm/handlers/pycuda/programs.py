@@ -17,12 +17,7 @@ from brainstorm.utils import Arrays
 
 
 class DeviceProgram(ProgramSpecializer):
-    """Turns a program and arrays into pieces of an operation.
-
-    Args:
-        program: The program.
-        device: The GPU.
-    """
+    """Turns a program and arrays into pieces of an operation."""
 
     def __init__(self, program: Program, device: Device) -> None:
         super().__init__(program, 1, lambda *form: DeviceArray.new(device, *form).shadow)

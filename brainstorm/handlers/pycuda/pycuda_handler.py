@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import abc
+import functools
 import itertools
 import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +25,8 @@ from brainstorm.handlers.pycuda.cudnn import Cudnn
 from brainstorm.handlers.pycuda.driver import Device, Memory, load_driver
 from brainstorm.handlers.pycuda.fusing import Piece
 from brainstorm.handlers.pycuda.graphs import Graph
-from brainstorm.handlers.pycuda.launches import Launch
-from brainstorm.handlers.pycuda.modules import Modules
+from brainstorm.handlers.pycuda.launches import Launch, load
+from brainstorm.handlers.pycuda.modules import modules_of
 from brainstorm.handlers.pycuda.programs import DeviceProgram
 from brainstorm.handlers.pycuda.transfers import Uploads
 from brainstorm.handlers.traces import Trace
@@ -37,7 +38,8 @@ from brainstorm.utils import Array
 #: The precisions of products.
 COMPUTE = ("f32", "tf32", "bf16")
 
-_Rounded: TypeAlias = weakref.WeakKeyDictionary[Memory, dict[Any, DeviceArray]]
+#: The arguments that a description has unless they have these values.
+_USUAL = {"device": 0, "compute": "f32", "cublas": "ctypes"}
 
 _not_finite = formula(lambda a: fn.sum(fn.not_equal(a - a, 0.0), None, False))
 
@@ -76,26 +78,23 @@ class PyCudaHandler(Lowering):
         compute: str = "f32",
         cublas: str = "ctypes",
     ) -> None:
-        for name, value, choices in (
-            ("compute", compute, COMPUTE),
-            ("cublas", cublas, tuple(PROVIDERS)),
-        ):
-            if value not in choices:
+        self._options = {"device": device, "compute": compute, "cublas": cublas}
+        for name, choices in (("compute", COMPUTE), ("cublas", tuple(PROVIDERS))):
+            if self._options[name] not in choices:
                 raise HandlerValidationError(
                     f"PyCudaHandler({name}): expected one of {', '.join(map(repr, choices))}, got "
-                    f"{value!r}"
+                    f"{self._options[name]!r}"
                 )
-        self._device = Device(device)
-        self._compute, self._provider = compute, cublas
-        self._modules = Modules.of(self._device)
+        self._device, self._compute = Device(device), compute
+        self._modules = modules_of(device)
         self._blas = PROVIDERS[cublas](self._device, compute)
         self._cudnn = Cudnn.found(self._device, compute)
         self._memo = Memo(self._execute_program, self._build_program)
-        #: Memory to the matrices in it, by their places, and what they are rounded to: those that
-        #: were packed, and all.
-        self._packed: _Rounded = weakref.WeakKeyDictionary()
-        self._halves: _Rounded = weakref.WeakKeyDictionary()
-        self._error = load_driver().Error
+        #: Memory to the matrices in it, by their places: what they are rounded to, and which of
+        #: them were packed.
+        self._halves: weakref.WeakKeyDictionary[Memory, dict[Any, DeviceArray]]
+        self._packed: weakref.WeakKeyDictionary[Memory, set[Any]]
+        self._halves, self._packed = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()
         self._device.upload = Uploads(self._device, self._copy)
 
         self.dtype = np.dtype(np.float32)
@@ -106,20 +105,15 @@ class PyCudaHandler(Lowering):
         super().__init__()
 
     def __describe__(self) -> dict[str, Any]:
-        chosen = {"device": self._device.index, "compute": self._compute, "cublas": self._provider}
-        usual = {"device": 0, "compute": "f32", "cublas": "ctypes"}
-        return {
-            "@type": type(self).__name__,
-            **{name: value for name, value in chosen.items() if value != usual[name]},
-        }
+        chosen = {name: value for name, value in self._options.items() if value != _USUAL[name]}
+        return {"@type": type(self).__name__, **chosen}
 
     @classmethod
     def __new_from_description__(cls, description: Mapping[str, Any]) -> PyCudaHandler:
-        names = ("device", "compute", "cublas")
-        return cls(**{name: description[name] for name in names if name in description})
+        return cls(**{name: description[name] for name in _USUAL if name in description})
 
     def __reduce__(self) -> Any:
-        return type(self), (None, self._device.index, self._compute, self._provider)
+        return type(self), (None, *self._options.values())
 
     def info(self) -> dict[str, str]:
         from importlib.metadata import version  # slow to import
@@ -163,22 +157,19 @@ class PyCudaHandler(Lowering):
         )
 
     def new_lane(self) -> Any:
-        return types.SimpleNamespace(clear=self._forget, trim=self._trim, version=0)
+        memo, partial = self.memo, functools.partial
+        clear, trim = partial(self._evict, memo.forget), partial(self._evict, memo.trim)
+        return types.SimpleNamespace(clear=clear, trim=trim, version=0)
 
-    def _forget(self) -> None:
-        with self._device.lock:
-            self.memo.forget()
-
-    def _trim(self) -> None:
-        with self._device.lock:
-            self.memo.trim()
+    def _evict(self, calls: Callable[[], None]) -> None:
+        with self._device.lock:  # not while a graph is captured: this frees memory
+            calls()
 
     def call(self, function: Callable[[], Any], is_queued: bool = False) -> None:
         if not is_queued:
             super().call(function)
             return
-        building = Building(self, "queued")
-        everything = [(0, 2**64)]
+        building, everything = Building(self, "queued"), [(0, 2**64)]
         building.pieces.append(Piece([], everything, None, launch=Launch(None, function)))
         self.execute((building,), "queued")
 
@@ -196,18 +187,15 @@ class PyCudaHandler(Lowering):
 
     def compile(self, calls: Sequence[Callable[[], Any]]) -> Sequence[Callable[[], Any]]:
         functions: list[Any] = []
-        graphs: list[Graph] = []
         for is_graph, group in itertools.groupby(calls, lambda call: isinstance(call, Building)):
-            kept: Any = list(group)
-            if is_graph:
-                graphs.append(Graph(self._device, kept))
-                kept = graphs[-1:]
-            functions += kept
+            found: Any = list(group)
+            functions += [Graph(self._device, found)] if is_graph else found
+        graphs = [function for function in functions if isinstance(function, Graph)]
         with self._device.lock:
             launches = [launch for graph in graphs for launch in graph.launches]
-            self._modules.load(self._device, [x.kernel for x in launches if x.kernel])
+            load(self._modules, self._device, launches)
             for graph in graphs:
-                graph.capture(self._modules)
+                graph.capture()
         return functions
 
     def _execute_program(self, program: Program) -> DeviceProgram:

@@ -11,15 +11,9 @@ from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.driver import Device
 
-_WORD = 2**64
-
 
 class DeviceStream:
-    """A stream of random numbers (Philox4x32-10), the same for the same seed.
-
-    Args:
-        device: The GPU.
-        seed: A non-negative integer.
+    """A stream of random numbers (Philox4x32-10), the same for the same non-negative seed.
 
     Attributes:
         state: Two 64-bit integers in device memory: the key, and the number of blocks of four
@@ -46,7 +40,7 @@ class DeviceStream:
             ValidationError: It belongs to another kind of stream.
         """
         words = [state.get("key"), state.get("drawn")]
-        if not all(isinstance(word, int) and 0 <= word < _WORD for word in words):
+        if not all(isinstance(word, int) and 0 <= word < 2**64 for word in words):
             raise ValidationError(
                 f"DeviceStream: expected a state with the integers 'key' and 'drawn', got the "
                 f"entries {sorted(state)}. Streams of other handlers cannot be continued on a GPU."

@@ -88,12 +88,7 @@ class _Staging:
 
 
 class Uploads:
-    """Copies arrays from the host.
-
-    Args:
-        device: The GPU.
-        copy: Copies one array on the GPU to another one, and converts.
-    """
+    """Copies arrays from the host; `copy` converts one on the GPU to another one."""
 
     def __init__(self, device: Device, copy: Callable[[DeviceArray, DeviceArray], None]) -> None:
         self._device, self._copy = device, copy

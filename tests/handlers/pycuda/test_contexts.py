@@ -6,7 +6,6 @@ import ctypes
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ import pytest
 
 from brainstorm.handlers import PyCudaHandler
 from brainstorm.handlers.pycuda.driver import driver_library
+from tests.handlers.running import in_threads
 
 ROOT = Path(__file__).parents[3]
 
@@ -86,15 +86,13 @@ def test_what_is_collected_leaves_their_context_current(others_do, foreign, hand
 def test_threads_may_end_while_theirs_is_current(others_do, foreign, handler, capfd):
     found = []
 
-    def run():
+    def run(others_do):
         x = handler.ones((5,))
         handler.add_tt(x, x, x)
         found.append(x.get())
         others_do(driver_library(), foreign)
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
+    in_threads(run, [others_do])
     np.testing.assert_array_equal(found[0], np.full(5, 2.0))
     assert "PyCUDA" not in capfd.readouterr().err
 

@@ -34,11 +34,6 @@ NOT_SUPPORTED, FAILED = 3000, 5000
 PASSES = ("Forward", "BackwardData", "BackwardFilter")
 
 
-def living():
-    """How many handles and descriptions of cuDNN there are."""
-    return cudashim.cudnn().cudashim_cudnn_living()
-
-
 def with_stand_in(compute="f32", refused=()):
     """Return a handler with the cuDNN of the tests, that library, and the algorithms that run."""
     with mock.patch.dict(os.environ, BRAINSTORM_CUDNN="off"):  # NVIDIA's, where it is here
@@ -199,23 +194,19 @@ def test_an_algorithm_that_does_not_run_is_not_taken(shim):
     check_handler(handler, CONVOLUTIONS[:1], properties=PROPERTIES)
 
 
-def test_the_library_goes_with_the_handler(shim):
+def test_descriptions_go_with_calls_and_the_library_with_the_handler(shim):
     gc.collect()
+    living = cudashim.cudnn().cudashim_cudnn_living  # handles and descriptions
     before = living()
     handler, *_ = with_stand_in()
     assert living() == before + 1
-    del handler
-    gc.collect()
-    assert living() == before
-
-
-def test_descriptions_are_freed(shim):
-    handler, *_ = with_stand_in()
-    before = living()
     x, w, y = images(handler)
     handler.conv2d_forward_batch(x, w, None, y, 0, (1, 1))
-    assert living() == before + 4
+    assert living() == before + 5
     handler.new_lane().clear()
+    assert living() == before + 1
+    del handler, x, w, y
+    gc.collect()
     assert living() == before
 
 

@@ -50,21 +50,18 @@ def test_pycuda_cannot_be_imported(reason, error, text, monkeypatch):
 
 
 @pytest.mark.usefixtures("unloaded")
-def test_the_driver_finds_nothing(shim):
-    shim.set_option("devices", 0)
-    with pytest.raises(DeviceError, match="finds no GPU that it can use.*CUDA_VISIBLE_DEVICES"):
-        PyCudaHandler()
-
-
-def test_there_is_no_such_device(shim):
-    with pytest.raises(DeviceError, match=r"\(device=3\): expected the number .* \(0: .*\)"):
-        PyCudaHandler(device=3)
-
-
-def test_an_old_architecture(shim):
-    shim.set_option("capability", 61)
-    with pytest.raises(DeviceError, match=r"compute capability 7.5 or higher .* with 6.1"):
-        PyCudaHandler()
+@pytest.mark.parametrize(
+    ("option", "value", "device", "text"),
+    [
+        ("devices", 0, 0, "finds no GPU that it can use.*CUDA_VISIBLE_DEVICES"),
+        ("devices", 1, 3, r"\(device=3\): expected the number .* \(0: .*\)"),
+        ("capability", 61, 0, r"compute capability 7.5 or higher .* with 6.1"),
+    ],
+)
+def test_there_is_no_such_device(option, value, device, text, shim):
+    shim.set_option(option, value)
+    with pytest.raises(DeviceError, match=text):
+        PyCudaHandler(device=device)
 
 
 def test_out_of_memory(shim):
@@ -108,20 +105,16 @@ def test_a_kernel_that_does_not_compile(handler):
         compile_text("\noops", handler._device.arch)
 
 
-def test_compiled_kernels_come_from_the_cache(handler, tmp_path, monkeypatch):
-    monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path))
+def test_compiled_kernels_come_from_the_cache_if_there_is_one(handler, tmp_path, monkeypatch):
     text = 'extern "C" __global__ void cached(float *x) { *x = 1.0f; }'
-    first = modules._cached(text, handler._device.arch)
-    assert [path.suffix for path in tmp_path.iterdir()] == [".cubin"]
-    monkeypatch.setattr(modules, "compile_text", None)
-    assert modules._cached(text, handler._device.arch) == first
-
-
-def test_without_a_cache_kernels_are_compiled_again(handler, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path / "file"))
-    text = 'extern "C" __global__ void uncached(float *x) { *x = 1.0f; }'
     assert modules._cached(text, handler._device.arch)
+    monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path / "cache"))
+    first = modules._cached(text, handler._device.arch)
+    assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".cubin"]
+    monkeypatch.setattr(modules, "compile_text", None)
+    assert modules._cached(text, handler._device.arch) == first
 
 
 def test_a_damaged_kernel(handler, monkeypatch):
@@ -132,15 +125,18 @@ def test_a_damaged_kernel(handler, monkeypatch):
 
 def test_a_lost_device(shim):
     handler = PyCudaHandler(seed=1)
-    x = handler.ones((3,))
-    handler.add_tt(x, x, x)  # loads its kernel
+    x, lost = handler.ones((3,)), "the GPU failed .* continue from a checkpoint"
+    with handler.tracing() as trace:
+        handler.add_tt(x, x, x)  # loads its kernel
+    trace.replay()
     shim.lose_device()
-    for use in (
-        lambda: handler.add_tt(x, x, x),
-        x.get,
-        lambda: handler.set_from_numpy(x, np.ones(3)),
+    for use, text in (
+        (lambda: handler.add_tt(x, x, x), lost),
+        (x.get, lost),
+        (lambda: handler.set_from_numpy(x, np.ones(3)), lost),
+        (trace.replay, "launching a CUDA graph failed"),
     ):
-        with pytest.raises(DeviceError, match="the GPU failed .* continue from a checkpoint"):
+        with pytest.raises(DeviceError, match=text):
             use()
     shim.reset()
 
@@ -161,15 +157,3 @@ def test_what_fails_while_it_is_captured(handler):
         assert gc.isenabled()
     trace.replay()
     np.testing.assert_array_equal(x.get(), np.full(3, 2.0))
-
-
-def test_a_device_that_is_lost_while_it_replays(shim):
-    handler = PyCudaHandler(seed=1)
-    x = handler.ones((3,))
-    with handler.tracing() as trace:
-        handler.add_tt(x, x, x)
-    trace.replay()
-    shim.lose_device()
-    with pytest.raises(DeviceError, match="launching a CUDA graph failed"):
-        trace.replay()
-    shim.reset()

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import gc
-import pickle
-import subprocess
-import sys
-import threading
 import time
 import weakref
 
 import numpy as np
 import pytest
 
-import brainstorm.handlers
-from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import DebugHandler, PyCudaHandler
+from brainstorm.handlers.pycuda import pycuda_handler
 from brainstorm.handlers.pycuda.building import Building
-from brainstorm.handlers.pycuda.launches import Launch, kernel_launch
-from brainstorm.handlers.pycuda.modules import Modules, hand_written
+from brainstorm.handlers.pycuda.launches import Launch
+from brainstorm.handlers.pycuda.modules import modules_of
 from brainstorm.testing import HANDLER_PROPERTIES, check_handler
 from brainstorm.testing.handler_harness import HandlerHarness
+from tests.handlers.running import in_threads
 
 
 @pytest.mark.parametrize("property", HANDLER_PROPERTIES)
@@ -31,26 +26,20 @@ def test_it_has_all_properties(property, handler):
     check_handler(handler, properties=[property])
 
 
-@pytest.mark.parametrize("order", ["reversed", "shuffled"])
-def test_results_do_not_depend_on_the_order_of_threads(order, handler, shim):
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("order", "reversed"), ("order", "shuffled"), ("late", 1),
+        ("multiprocessors", 1), ("multiprocessors", 132),
+    ],
+)  # fmt: skip
+def test_results_do_not_depend_on_how_a_gpu_works(option, value, shim):
     """Each allocation ends at a page that must not be touched; new memory holds NaN."""
-    shim.set_option("order", order)
-    check_handler(handler, properties=["results equal the reference"])
-    assert shim.check() == 0
-
-
-@pytest.mark.parametrize("multiprocessors", [1, 132])
-def test_results_do_not_depend_on_how_large_the_gpu_is(multiprocessors, shim):
-    shim.set_option("multiprocessors", multiprocessors)
+    shim.set_option(option, value)
     handler = PyCudaHandler(seed=1)
-    assert handler._device.multiprocessors == multiprocessors
-    check_handler(handler, properties=["results equal the reference"])
-
-
-def test_results_do_not_depend_on_when_streams_work(handler, shim):
-    """All work is put off until somebody waits for it."""
-    shim.set_option("late", 1)
+    assert option != "multiprocessors" or handler._device.multiprocessors == value
     check_handler(handler, properties=["results equal the reference", "random streams repeat"])
+    assert shim.check() == 0
 
 
 def test_half_precision_products_are_rounded_factors_and_exact_sums(rng):
@@ -130,15 +119,6 @@ def test_packed_factors_live_as_long_as_their_memory(compute):
     assert not handler._packed
 
 
-def test_lists_among_the_arguments_may_change(handler):
-    x = handler.create_from_numpy(np.arange(16, dtype=np.float32).reshape(1, 4, 4, 1))
-    window, means = [2, 2], handler.zeros((1, 2, 2, 1))
-    for size, expected in ((2, [2.5, 4.5, 10.5, 12.5]), (1, [0, 2, 8, 10])):
-        window[:] = [size, size]
-        handler.avgpool2d_forward_batch(x, window, means, 0, (2, 2))
-        np.testing.assert_array_equal(means.get().ravel(), expected)
-
-
 def test_batches_may_be_empty(handler):
     x, w, b, y = (handler.ones(s) for s in ((0, 4, 4, 2), (3, 2, 2, 2), (3,), (0, 3, 3, 3)))
     handler.conv2d_forward_batch(x, w, b, y, 0, (1, 1))
@@ -169,25 +149,18 @@ def test_numbers_that_are_no_rows_touch_nothing_else(handler):
     np.testing.assert_array_equal(table.get(), [[0, 1], [3, 4], [4, 5]])
 
 
-def test_indices_that_float32_cannot_hold(handler):
-    huge = handler.zeros((1,)).broadcast_to((1, 4097, 4096, 1))
-    with pytest.raises(
-        HandlerValidationError, match=r"'inputs': expected at most 2\*\*24 elements"
-    ):
-        handler.maxpool2d_forward_batch(huge, (1, 1), huge, 0, (1, 1), huge)
-
-
 def test_kernels_that_are_written_by_hand_count_in_32_bits(handler):
     huge = handler.zeros((1,)).broadcast_to((1 << 16, 1 << 16))
     text = "^%s on a GPU: expected fewer than 2,130,706,432 elements, got 4,294,967,296\\. Use "
+    building = Building(handler, "by hand")
     with pytest.raises(HandlerValidationError, match=text % "maximum_pool"):
-        kernel_launch(handler._device, hand_written("maximum_pool"), huge.size, huge, huge, huge)
+        building.kernel("maximum_pool", huge.size, huge, huge, huge)
     with pytest.raises(HandlerValidationError, match=text % "take_rows"):
-        Building(handler, "take_rows_mv").elements("take_rows", [huge, huge], huge, (1, 1, 1, 0))
+        building.elements("take_rows", [huge, huge], huge, (1, 1, 1, 0))
 
 
 def test_nothing_keeps_a_handler(monkeypatch):
-    monkeypatch.setattr(Modules, "_of_devices", {})  # as in a new process
+    monkeypatch.setattr(pycuda_handler, "modules_of", modules_of.__wrapped__)  # as in a new process
     handler = PyCudaHandler(seed=1)
     x, out = handler.ones((3, 3)), handler.zeros((3, 3))
     handler.dot_mm(x, x, out[:, ::-1])
@@ -204,30 +177,6 @@ def test_info_says_what_computes(handler):
     assert "cuBLAS" in info["products"]
     assert "NVRTC" in info["op-trees"]
     assert set(info) >= {"device", "driver", "pycuda", "convolutions", "pooling", "random numbers"}
-
-
-def test_descriptions(handler):
-    assert get_description(handler) == {"@type": "PyCudaHandler"}
-    other = PyCudaHandler(compute="bf16")
-    assert get_description(other) == {"@type": "PyCudaHandler", "compute": "bf16"}
-    for new in (
-        create_from_description(get_description(other)),
-        copy.deepcopy(other),
-        pickle.loads(pickle.dumps(other)),
-    ):
-        assert type(new) is PyCudaHandler
-        assert new.info() == other.info()
-
-
-def test_the_same_seed_gives_the_same_numbers():
-    def draw(seed):
-        handler = PyCudaHandler(seed=seed)
-        out = handler.zeros((3, 4))
-        handler.fill_gaussian(0.0, 1.0, out)
-        return out.get()
-
-    np.testing.assert_array_equal(draw(3), draw(3))
-    assert not np.array_equal(draw(3), draw(4))
 
 
 def test_philox_gives_the_known_answers(handler):
@@ -263,20 +212,6 @@ def test_bad_arguments(options, text):
         PyCudaHandler(**options)
 
 
-def test_operations_check_what_numpy_checks(handler):
-    x = handler.zeros((2, 3))
-    with pytest.raises(HandlerValidationError, match=r"'dest': expected shape \(2, 3\)"):
-        handler.copy_to(x, handler.zeros((3, 2)))
-    with pytest.raises(HandlerValidationError, match="'src': expected a dtype that fits into int"):
-        handler.copy_to(x, handler.create_from_numpy(np.zeros((2, 3), np.int32)))
-    with pytest.raises(HandlerValidationError, match=r"'arr': expected shape \(2, 3\)"):
-        handler.set_from_numpy(x, np.zeros(6))
-    with pytest.raises(HandlerValidationError, match="'arr': expected a NumPy array, got list"):
-        handler.create_from_numpy([1.0])
-    with pytest.raises(HandlerValidationError, match="'mem': expected an array of this handler"):
-        handler.get_numpy_copy(np.zeros(3))
-
-
 def test_it_can_be_checked_itself():
     debug = DebugHandler(PyCudaHandler(seed=1))
     with pytest.raises(HandlerValidationError, match=r"'b': expected shape \(K=3, N\), got"):
@@ -293,13 +228,7 @@ def test_it_may_be_collected_in_any_thread():
     device, held = weakref.ref(handler._device), [handler]
     del handler
 
-    def drop():
-        held.clear()
-        gc.collect()
-
-    thread = threading.Thread(target=drop)
-    thread.start()
-    thread.join()
+    in_threads(lambda things: (things.clear(), gc.collect()), [held])
     assert device() is None
     PyCudaHandler(seed=1).zeros((2, 2))
     gc.collect()
@@ -310,8 +239,8 @@ def test_threads_may_share_it(monkeypatch):
     handler, results, count = PyCudaHandler(seed=1, compute="bf16"), [], 4
     bind = Launch.bind
 
-    def interrupted(launch, modules):
-        bind(launch, modules)
+    def interrupted(launch, functions):
+        bind(launch, functions)
         launch.run = functools.partial(_with_a_pause, launch.run)
 
     monkeypatch.setattr(Launch, "bind", interrupted)
@@ -324,11 +253,7 @@ def test_threads_may_share_it(monkeypatch):
             handler.dot_mm(x, x, out)
             results.append((out.get() == 4 * number**2).all())
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, range(count))
     assert results == [True] * 5 * count
 
 
@@ -348,14 +273,3 @@ def test_several_devices(shim):
     assert [a.__dlpack_device__() for a in x] == [(2, 0), (2, 1)]
     for array in x:
         np.testing.assert_array_equal(array.get(), np.arange(6) * 8)
-
-
-def test_importing_the_class_needs_nothing_of_cuda():
-    code = (
-        "import sys, brainstorm\n"
-        "from brainstorm.handlers import PyCudaHandler\n"
-        "loaded = {name.partition('.')[0] for name in sys.modules}\n"
-        "assert not loaded & {'pycuda', 'skcuda', 'pytools'}"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-    assert "PyCudaHandler" in brainstorm.handlers.__all__
