@@ -26,16 +26,11 @@ __global__ void kernel(float *x) {
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_threads_meet_at_barriers(order, cuda):
+def test_threads_meet_at_barriers_and_a_missing_one_shows_as_nan(order, cuda):
     cudashim.set_option("order", order)
     source = REVERSE.replace("BARRIER", "__syncthreads();")
     np.testing.assert_array_equal(launched(cuda, source), np.arange(64)[::-1])
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_a_missing_barrier_shows_as_nan(order, cuda):
     cudashim.set_option("races", 0)
-    cudashim.set_option("order", order)
     assert np.isnan(launched(cuda, REVERSE.replace("BARRIER", ""))).any()
 
 

@@ -17,14 +17,11 @@ def touched(cuda, x, i):
     return y.get()[0]
 
 
-def test_new_memory_is_nan(cuda):
-    assert np.isnan(cuda.empty(1000).get()).all()
-
-
 @pytest.mark.parametrize(("guard", "i"), [("end", 100), ("start", -1)])
 def test_an_overrun_is_an_illegal_access(guard, i, cuda):
     cudashim.set_option("guard", guard)
     x = cuda.empty(100)
+    assert np.isnan(x.get()).all()  # as all new memory
     touched(cuda, x, 0)
     with pytest.raises(cuda.driver.Error, match="illegal memory access"):
         touched(cuda, x, i)
@@ -50,7 +47,7 @@ def test_memory_that_was_freed(cuda):
     assert "of a freed allocation of 400 bytes" in cudashim.message()
 
 
-def test_addresses_of_host_memory(cuda):
+def test_addresses_of_host_memory_that_is_not_pinned(cuda):
     values = np.zeros(4, np.float32)
     with pytest.raises(cuda.driver.LogicError, match="invalid argument"):
         cuda.driver.memcpy_htod(values.ctypes.data, values)
@@ -58,9 +55,7 @@ def test_addresses_of_host_memory(cuda):
         touched(cuda, values.ctypes.data, 0)
     assert "argument 0 of kernel kernel is address 0x" in cudashim.message()
     assert "which is no device memory" in cudashim.message()
-
-
-def test_pinned_memory_is_everybodys(cuda):
+    cudashim.reset()
     values = cuda.driver.pagelocked_zeros(4, np.float32)
     touched(cuda, values.ctypes.data, 2)
     np.testing.assert_array_equal(values, [0, 0, 1, 0])
