@@ -64,17 +64,8 @@ TESTS = """
 def test_a_lost_gpu_costs_two_tests_which_run_again(tmp_path):
     (tmp_path / "test_gpu.py").write_text(textwrap.dedent(TESTS))
     file = tmp_path / "part1.jsonl"
-    options = [
-        "-n",
-        "1",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "tools.gpu_properties",
-        "--rootdir",
-        tmp_path,
-    ]
-    command = [sys.executable, "-m", "pytest", *options, "--gpu-results", file, tmp_path]
+    options = f"-n 1 -p no:cacheprovider -p tools.gpu_properties --rootdir {tmp_path}"
+    command = [sys.executable, "-m", "pytest", *options.split(), "--gpu-results", file, tmp_path]
     path = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     environment = {**os.environ, "PYTHONPATH": path}
     environment.pop("PYTEST_XDIST_WORKER", None)
@@ -105,22 +96,26 @@ def test_rows_go_on_where_they_were(tmp_path, capfd):
     assert "part 2: 0 results, 0 failed" in said
 
 
-SANITIZER = """#!/bin/sh
-echo "$@" >> {log}
-[ "$2" = racecheck ] && echo "RACE" && exit 9
-exit 0
-"""
+@pytest.fixture
+def sanitizer(tmp_path, monkeypatch):
+    """Make a compute-sanitizer of a script."""
+
+    def make(script):
+        program = tmp_path / "compute-sanitizer"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    return make
 
 
-def test_sanitizers_look_at_our_kernels_one_after_the_other(tmp_path, monkeypatch, capsys):
-    program = tmp_path / "compute-sanitizer"
-    program.write_text(SANITIZER.format(log=tmp_path / "log"))
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+def test_sanitizers_look_at_our_kernels_one_after_the_other(tmp_path, sanitizer, capsys):
+    log = tmp_path / "log"
+    sanitizer(f'echo "$@" >> {log}; [ "$2" != racecheck ] || {{ echo "RACE"; exit 9; }}')
     for expected in (["memcheck", "racecheck", "synccheck"], ["racecheck"]):
         assert run_part(4, tmp_path) == 1
-        commands = (tmp_path / "log").read_text().splitlines()
-        (tmp_path / "log").unlink()
+        commands = log.read_text().splitlines()
+        log.unlink()
         assert [command.split()[1] for command in commands] == expected
         ours = re.compile(re.search(r"--kernel-name=regex=(\S+)", commands[0])[1])
         for kernel in ("loop_12af", "random_normal", "scatter_each", "align"):
@@ -137,16 +132,11 @@ def test_without_the_sanitizer_it_is_said(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("ends", ["the time is over", "it is terminated"])
-def test_a_part_that_ends_ends_what_it_started(ends, tmp_path):
-    program = tmp_path / "compute-sanitizer"
-    program.write_text(
-        f"#!/bin/sh\n(sleep 4; touch {tmp_path}/lives) & touch {tmp_path}/on; wait\n"
-    )
-    program.chmod(0o755)
+def test_a_part_that_ends_ends_what_it_started(ends, tmp_path, sanitizer):
+    sanitizer(f"(sleep 4; touch {tmp_path}/lives) & touch {tmp_path}/on; wait")
     command = [sys.executable, "-m", "tools.gpu_hour", "4", "--results", str(tmp_path)]
     command += ["--budget", "1" if "time" in ends else "99"]
-    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
     while not (tmp_path / "on").exists():
         time.sleep(0.05)
     if "terminated" in ends:

@@ -32,13 +32,10 @@ PROCESSES = 2
 def find_nvcc() -> str | None:
     """NVIDIA's nvcc: on PATH, or where toolkits are installed."""
     for place in (None, "/usr/local/cuda/bin"):
-        found = shutil.which("nvcc", path=place)
-        if (
-            found
-            and "NVIDIA"
-            in subprocess.run([found, "--version"], capture_output=True, text=True).stdout
-        ):
-            return found
+        if found := shutil.which("nvcc", path=place):
+            done = subprocess.run([found, "--version"], capture_output=True, text=True)
+            if "NVIDIA" in done.stdout:
+                return found
     return None
 
 

@@ -96,15 +96,8 @@ def check(hour: Hour) -> None:
     properties = SMALL_TESTS if hour.is_smoke else PROPERTY_TESTS
     # Warnings of packages that are there in other versions than ours are no errors.
     options = ("-n", str(hour.processes), "--timeout", "600", "-o", "filterwarnings=default")
-    options += (
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "tools.gpu_properties",
-        "--gpu-results",
-        str(hour.path),
-    )
-    status = hour.run(*python, "pytest", *options, *properties)
+    options += ("-p", "no:cacheprovider", "-p", "tools.gpu_properties", "--gpu-results")
+    status = hour.run(*python, "pytest", *options, str(hour.path), *properties)
     print(hour.said[-2000:])
     hour.results = Results(hour.path)
     if status not in (0, 1, 5, None):  # passed, failed, nothing left, out of time

@@ -1,11 +1,17 @@
-"""What tests of several handlers do: threads, arrays of all layouts, specialized programs."""
+"""What several tests do: in threads, with arrays of all layouts, as programs or graphs."""
 
 from threading import Thread
 
 import numpy as np
+import pytest
 
+from brainstorm.handlers import compiler
 from brainstorm.handlers.numpy_memory import address_of
 from brainstorm.handlers.program_specializer import ProgramSpecializer
+
+needs_compiler = pytest.mark.skipif(
+    compiler.compiler_command() is None, reason="NO C COMPILER: ITS USE IS NOT TESTED"
+)
 
 
 def in_threads(work, arguments):
@@ -44,3 +50,11 @@ def specialized(program, inputs, outputs, accumulate=None, threads=1):
     given = [address_of(array) for array in (*inputs, *outputs)]
     flags = tuple(accumulate or [False] * len(outputs))
     return ProgramSpecializer(program, threads).specialize(inputs, outputs, flags, given), given
+
+
+def graph_of(handler, operations):
+    """Return what a function does as a CUDA graph; none of it runs."""
+    with handler.tracing(runs=False) as trace:
+        operations()
+    (graph,) = handler.compile([step.call for step in trace.steps])
+    return graph

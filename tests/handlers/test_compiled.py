@@ -25,12 +25,10 @@ from brainstorm.optree import functions as fn
 from brainstorm.optree.nodes import build
 from brainstorm.optree.render_c import render_kernel
 from brainstorm.optree.stages import NotRenderableError
-from tests.handlers.running import LAYOUTS, specialized, strided
+from tests.handlers.running import LAYOUTS, needs_compiler, specialized, strided
 from tests.optree import integer_reductions, nan_cases, operation_cases
 
-pytestmark = pytest.mark.skipif(
-    compiler.compiler_command() is None, reason="NO C COMPILER: COMPILED OP-TREES ARE NOT TESTED"
-)
+pytestmark = needs_compiler
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -25,10 +25,8 @@ from brainstorm.optree import Variable, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.testing.handler_arguments import Arguments, Invocation
 from tests.handlers.native.lowered import check
+from tests.handlers.running import needs_compiler
 
-needs_compiler = pytest.mark.skipif(
-    compiler.compiler_command() is None, reason="NO C COMPILER: ITS USE IS NOT TESTED"
-)
 POOLING = [
     f"{kind}pool2d_{way}_batch" for kind in ("max", "avg") for way in ("forward", "backward")
 ]
@@ -331,12 +329,16 @@ exec $COMPILER "$@"
 
 
 @needs_compiler
-def test_a_failure_of_one_directory_is_none_of_another(cache, tmp_path, monkeypatch):
+def test_a_full_disk_is_a_missing_compiler_and_none_of_another_directory(
+    cache, tmp_path, monkeypatch
+):
+    text = "takes no compiled library: .* No space left"
     with monkeypatch.context() as patch:
         patch.setattr(compiler.os, "replace", no_space)
-        with pytest.raises(MissingDependencyError, match="No space left"):
+        with pytest.raises(MissingDependencyError, match=text):
             compiler.load(probe(12), "probe")
-    with pytest.raises(MissingDependencyError, match="No space left"):
+        assert not list(cache.iterdir())
+    with pytest.raises(MissingDependencyError, match=text):
         compiler.load(probe(12), "probe")
     monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path / "other"))
     assert ask(compiler.load(probe(12), "probe")) == 12
@@ -401,24 +403,3 @@ def test_two_processes_at_once(cache):
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     assert [process.communicate(timeout=60)[0].strip() for process in both] == ["8", "8"]
     assert all(path.suffix == ".so" for path in cache.iterdir())
-
-
-@needs_compiler
-def test_directory_that_cannot_be_made(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path / "file" / "cache"))
-    assert ask(compiler.load(probe(9), "probe")) == 9
-
-
-@needs_compiler
-def test_a_full_disk_is_a_missing_compiler(cache, monkeypatch):
-    monkeypatch.setattr(compiler.os, "replace", no_space)
-    with pytest.raises(MissingDependencyError, match="takes no compiled library: .* No space left"):
-        compiler.load(probe(11), "probe")
-    assert not list(cache.iterdir())
-
-
-@needs_compiler
-def test_errors_of_the_compiler_are_shown(cache):
-    with pytest.raises(MissingDependencyError, match="nonsense"):
-        compiler.load("nonsense", "probe")

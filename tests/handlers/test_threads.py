@@ -9,9 +9,10 @@ import sys
 
 import pytest
 
-from brainstorm.handlers import compiler, threads
+from brainstorm.handlers import threads
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.handlers.threads import cpu_quota, default_threads
+from tests.handlers.running import needs_compiler
 
 V1, V2 = "sys/fs/cgroup/cpu,cpuacct", "sys/fs/cgroup"
 
@@ -123,7 +124,7 @@ subprocess.run(["env"])
 """
 
 
-@pytest.mark.skipif(not compiler.is_available(), reason="NO C COMPILER: THREADS ARE NOT TESTED")
+@needs_compiler
 @pytest.mark.parametrize(
     ("given", "expected"),
     [

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from brainstorm.errors import BrainstormError, OutOfMemoryError
-from brainstorm.handlers import compiler
 from brainstorm.handlers.native import calls as native_calls
 from brainstorm.handlers.native.calls import (
     _KERNEL_TYPE,
@@ -19,6 +18,7 @@ from brainstorm.handlers.native.calls import (
     Replay,
     as_loop,
 )
+from tests.handlers.running import needs_compiler
 
 
 def address_of_function(inner):
@@ -64,19 +64,14 @@ def replay(request, monkeypatch):
     native_calls._compiled.cache_clear()
 
 
-def test_a_call_passes_its_arguments_on():
+def test_calls_pass_their_arguments_on_in_their_order(replay):
     seen = []
-    primitive(lambda *arguments: seen.append(arguments) or 0)()
-    assert [arguments[:3] for arguments in seen] == [(11, 12, 0)]
-
-
-def test_order(replay):
-    seen = []
-    calls = [kernel(lambda: seen.append("kernel")), primitive(lambda *a: seen.append(a[:2]) or 0)]
+    calls = [kernel(lambda: seen.append("kernel")), primitive(lambda *a: seen.append(a[:3]) or 0)]
+    calls[1]()
     again = replay([*calls, calls[0]])
     again()
     again()
-    assert seen == ["kernel", (11, 12), "kernel"] * 2
+    assert seen == [(11, 12, 0), *["kernel", (11, 12, 0), "kernel"] * 2]
 
 
 @pytest.mark.parametrize(
@@ -101,11 +96,6 @@ def test_failures(replay, status, error, match):
     assert seen == [1, 1, 1, 2]
 
 
-needs_compiler = pytest.mark.skipif(
-    not compiler.is_available(), reason="NO C COMPILER: LOOPS IN C ARE NOT TESTED"
-)
-
-
 def rounds(seen, *places):
     """One call for each of the places, of the same function."""
     first = kernel(lambda *pointers: seen.append(tuple(pointers)), places[0])
@@ -128,20 +118,20 @@ def test_a_loop_moves_every_place_by_its_own_step():
     assert seen == [*expected, *expected, "end"]
 
 
+CALL, OTHER = kernel(lambda: None), kernel(lambda: None)
+
+
 @pytest.mark.parametrize(
-    "places",
+    "calls",
     [
-        ([100], [108], [131]),  # the last one is not where the others lead
-        ([100], [108, 1], [132]),
+        rounds([], [100], [108], [131]),  # the last one is not where the others lead
+        rounds([], [100], [108, 1], [132]),
+        [[print], [print], [print]],
+        [[CALL], [OTHER], [CALL]],
+        [[CALL], [CALL, CALL], [CALL]],
+        [[], [], []],
     ],
+    ids=range(6),
 )
-def test_calls_that_do_not_follow_from_each_other_are_no_loop(places):
-    assert as_loop(rounds([], *places), 5, (), None) is None
-
-
-def test_functions_of_python_and_other_kernels_are_no_loop():
-    call, other = kernel(lambda: None), kernel(lambda: None)
-    assert as_loop([[print], [print], [print]], 5, (), None) is None
-    assert as_loop([[call], [other], [call]], 5, (), None) is None
-    assert as_loop([[call], [call, call], [call]], 5, (), None) is None
-    assert as_loop([[], [], []], 5, (), None) is None
+def test_calls_that_do_not_follow_from_each_other_are_no_loop(calls):
+    assert as_loop(calls, 5, (), None) is None

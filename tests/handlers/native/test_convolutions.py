@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 
 from brainstorm.handlers import NumpyHandler
-from brainstorm.handlers.native import NativeHandler, convolutions
+from brainstorm.handlers.native import convolutions
 from brainstorm.testing.handler_arguments import Arguments, Invocation
 from tests.handlers.native.lowered import check, check_random_calls, native_calls
 
-OPERATIONS = [
-    f"conv{axes}d_{way}_batch" for axes in (2, 3) for way in ("forward", "backward")
-]  # fmt: skip
+OPERATIONS = [f"conv{n}d_{way}_batch" for n in (2, 3) for way in ("forward", "backward")]
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -119,29 +117,6 @@ def test_a_convolution_is_tried_once_before_it_uses_bfloat16(half, monkeypatch):
         x, out = half.zeros((n, 12, 12, 32)), half.zeros((n, 8, 8, 32))
         half.conv2d_forward_batch(x, w, None, out, 0, (1, 1))
     assert len(tried) == 1
-
-
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_without_the_library(without, name):
-    check(without, name, Arguments(name, 1, np.float32), 2e-5, is_native=False)
-
-
-def test_float64_is_done_by_numpy():
-    handler, name = NativeHandler(np.float64, seed=1), "conv2d_forward_batch"
-    check(handler, name, Arguments(name, 1), 1e-12, is_native=False)
-
-
-def test_options_as_lists(native):
-    rng = np.random.default_rng(0)
-    x, w = rng.standard_normal((2, 8, 8, 3)), rng.standard_normal((4, 3, 3, 3))
-    x, w = x.astype(np.float32), w.astype(np.float32)
-    stride = [1, 1]
-    for size in (6, 3):
-        out, expected = (np.zeros((2, size, size, 4), np.float32) for _ in range(2))
-        native.conv2d_forward_batch(x, w, None, out, 0, stride)
-        NumpyHandler(seed=1).conv2d_forward_batch(x, w, None, expected, 0, stride)
-        np.testing.assert_allclose(out, expected, 1e-4, 1e-5)
-        stride[:] = [2, 2]
 
 
 def test_images_that_are_not_contiguous(native):

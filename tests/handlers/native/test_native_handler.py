@@ -8,7 +8,6 @@ import os
 import pickle
 import subprocess
 import sys
-import threading
 import weakref
 
 import numpy as np
@@ -19,22 +18,19 @@ from brainstorm.handlers import (
     Handler,
     NumpyHandler,
     base_handler,
-    compiler,
     lowering,
     specialized_program,
 )
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.handlers.native.calls import Call
+from brainstorm.handlers.threads import default_threads
 from brainstorm.layers import FullyConnected
 from brainstorm.optree import Variable, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.testing import HANDLER_PROPERTIES, check_handler
 from tests.handlers.native.lowered import check_random_calls
+from tests.handlers.running import needs_compiler
 from tests.networks import batch_for, trainable
-
-needs_compiler = pytest.mark.skipif(
-    compiler.compiler_command() is None, reason="NO C COMPILER: ITS USE IS NOT TESTED"
-)
 
 #: Operations that are declared by their formulas.
 FORMULAS = [
@@ -75,15 +71,8 @@ def test_info(native, monkeypatch):
     assert info["threads"] == str(native.threads)
     assert "(oneDNN has no float64)" in NativeHandler(np.float64, seed=1).info()["products"]
     monkeypatch.setenv("CC", "no-such-compiler-here")
-    assert native.info()["op-trees"] == (
-        "numpy (no C compiler was found: CC is 'no-such-compiler-here')"
-    )
-
-
-def test_description():
-    description = NativeHandler(np.float64, seed=1).__describe__()
-    assert description == {"@type": "NativeHandler", "dtype": "float64"}
-    assert NativeHandler.__new_from_description__(description).dtype == np.float64
+    missing = "numpy (no C compiler was found: CC is 'no-such-compiler-here')"
+    assert native.info()["op-trees"] == native.info()["pooling"] == missing
 
 
 @pytest.mark.parametrize("threads", [0, -1, 1.5, "two"])
@@ -160,20 +149,14 @@ def test_what_is_remembered_does_not_keep_arrays(native):
     assert [ref() for ref in gone] == [None] * 3
 
 
-def test_other_arrays_may_lie_where_some_were(native):
-    for k in range(300):
-        a, b, out = (np.full((9, 9), x, np.float32) for x in (k, 1, 0))
-        native.dot_mm(a, b, out)
-        np.testing.assert_array_equal(out, np.full((9, 9), 9 * k))
-
-
-def test_what_is_remembered_is_bounded(native, monkeypatch):
+def test_what_is_remembered_is_bounded_and_other_arrays_may_lie_there(native, monkeypatch):
     monkeypatch.setattr(lowering, "MOST_CALLS", 10)
-    memory, out = np.ones((60, 9), np.float32), np.zeros((9, 9), np.float32)
-    for k in range(50):
-        native.dot_mm(memory[k : k + 9], memory[:9], out)
+    for k in range(100):
+        a, b, out = (np.full((60, 9), x, np.float32) for x in (k, 1, 0))
+        for start in (0, k % 50):
+            native.dot_mm(a[start : start + 9], b[:9], out[:9])
+            np.testing.assert_array_equal(out[:9], np.full((9, 9), 9 * k))
         assert len(native.memo._calls) <= 10
-        np.testing.assert_array_equal(out, np.full((9, 9), 9))
 
 
 def test_a_pass_of_any_length_uses_its_calls_again_until_the_sizes_change(monkeypatch):
@@ -264,36 +247,20 @@ def chain(handler, rng):
     return run, x
 
 
-def test_a_replay_does_the_same_bits_as_its_operations(native):
+@needs_compiler
+@pytest.mark.parametrize("runs", [False, True])
+def test_a_replay_is_one_call_and_the_same_bits_as_its_operations(native, counted, runs):
     first, x = chain(native, np.random.default_rng(0))
     second, y = chain(native, np.random.default_rng(0))
-    with native.tracing() as trace:
+    with native.tracing(runs) as trace:
         first()
-    second()
+    if runs:
+        second()
+    np.testing.assert_array_equal(x, y)
     for _ in range(5):
         trace.replay()
         second()
         np.testing.assert_array_equal(x, y)
-
-
-def test_what_is_only_listed_does_not_run(native):
-    run, x = chain(native, np.random.default_rng(0))
-    before = x.copy()
-    with native.tracing(runs=False) as trace:
-        run()
-    np.testing.assert_array_equal(x, before)
-    again, y = chain(native, np.random.default_rng(0))
-    trace.replay()
-    again()
-    np.testing.assert_array_equal(x, y)
-
-
-@needs_compiler
-def test_a_replay_is_one_call(native, counted):
-    run, _ = chain(native, np.random.default_rng(0))
-    with native.tracing() as trace:
-        run()
-    trace.replay()
     assert len(trace._functions) == 1
     counted.clear()
     trace.replay()
@@ -338,7 +305,7 @@ def test_a_loop_does_the_same_bits_as_its_steps(native):
 
         return body
 
-    for steps in (range(1, 50), range(48, 0, -1), range(3), range(0)):
+    for steps in (range(1, 50), range(48, 0, -1), range(3), range(0), [0, 1, 7, 3, 4]):
         y[...] = expected[...] = rng.standard_normal(y.shape)
         for t in steps:
             walk(expected)(t)
@@ -368,27 +335,6 @@ def test_rows_that_are_not_equally_far_apart_are_walked_through_all_the_same(nat
 # -- threads and processes ---------------------------------------------------------------------
 
 
-def work(handler, seed, wrong):
-    rng = np.random.default_rng(seed)
-    for size in (30, 300, 80):
-        a, b = (rng.standard_normal((size, size), np.float32) for _ in range(2))
-        out = np.zeros((size, size), np.float32)
-        for _ in range(20):
-            handler.dot_mm(a, b, out, transb=True)
-            if not np.allclose(out, a @ b.T, 1e-3, 1e-3):
-                wrong.append(size)
-
-
-def test_python_threads(native):
-    wrong = []
-    threads = [threading.Thread(target=work, args=(native, seed, wrong)) for seed in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-
-
 def test_every_handler_has_its_number_of_threads(native):
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((500, 500), np.float32) for _ in range(2))
@@ -406,10 +352,11 @@ def _in_child(handler, trace, arrays, pickled, results):
     pickle.loads(pickled).dot_mm(x, y, out)
     handler.dot_mm(x, y, out)
     NativeHandler(threads=2, seed=1).dot_add_mm(x, y, out)
+    handler.add_st(1.0, out, out)
     try:
         trace.replay()
     except HandlerValidationError as error:
-        results.put((handler.threads, float(out[0, 0]), str(error)))
+        results.put((default_threads(), handler.threads, float(out[0, 0]), str(error)))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -420,13 +367,14 @@ def test_a_forked_process_uses_one_thread(native):
     with handler.tracing() as trace:
         handler.dot_add_mm(*arrays)
     trace.replay()
+    handler.add_st(1.0, arrays[2], arrays[2])  # compiled here, and run there
     context = multiprocessing.get_context("fork")
     results = context.Queue()
     given = (handler, trace, arrays, pickle.dumps(handler), results)
     child = context.Process(target=_in_child, args=given, daemon=True)
     child.start()
-    threads, value, error = results.get(timeout=60)
-    assert (threads, value) == (1, 1200.0)
+    *threads, value, error = results.get(timeout=60)
+    assert (threads, value) == ([1, 1], 1201.0)
     assert error == (
         "a trace that was made before the process was forked cannot be replayed after it. Trace "
         "again."
@@ -525,10 +473,3 @@ def test_zeros_of_either_sign_are_two_numbers(native):
     for zero in (0.0, -0.0, 0.0):
         native.fill(out, zero)
         assert np.signbit(out).all() == np.signbit(zero)
-
-
-def test_steps_that_are_no_range_are_done_one_by_one(native):
-    x, y = np.arange(16, dtype=np.float32).reshape(8, 2), native.zeros((8, 2))
-    native.loop([0, 1, 7, 3, 4], lambda t: native.mult_st(2.0, x[t], y[t]))
-    expected = np.where(np.isin(np.arange(8), [0, 1, 7, 3, 4])[:, None], 2 * x, 0)
-    np.testing.assert_array_equal(y, expected)

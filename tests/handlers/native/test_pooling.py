@@ -5,18 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from brainstorm.handlers import NumpyHandler, compiler
+from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.testing.handler_arguments import Arguments
 from tests.handlers.native.lowered import check, check_random_calls, native_calls
+from tests.handlers.running import needs_compiler
 
-OPERATIONS = [
-    f"{kind}pool2d_{way}_batch" for kind in ("max", "avg") for way in ("forward", "backward")
-]  # fmt: skip
-
-needs_compiler = pytest.mark.skipif(
-    compiler.compiler_command() is None, reason="NO C COMPILER: ITS USE IS NOT TESTED"
-)
+OPERATIONS = [f"{k}pool2d_{way}_batch" for k in ("max", "avg") for way in ("forward", "backward")]
 
 
 @needs_compiler
@@ -40,8 +35,8 @@ def test_threads(name, threads, images):
 
 
 def test_no_images():
-    handler, x, y = NativeHandler(seed=1), np.ones((0, 4, 4, 2)), np.ones((0, 2, 2, 2))
-    x, y, where = (array.astype(np.float32) for array in (x, y, y))
+    handler = NativeHandler(seed=1)
+    x, y, where = (np.ones((0, n, n, 2), np.float32) for n in (4, 2, 2))
     handler.maxpool2d_forward_batch(x, (2, 2), y, 0, (2, 2), where)
     handler.maxpool2d_backward_batch(x, (2, 2), y, 0, (2, 2), where, x, y)
     handler.avgpool2d_forward_batch(x, (2, 2), y, 0, (2, 2))
@@ -70,21 +65,3 @@ def test_what_numpy_does(monkeypatch):
     handler.avgpool2d_forward_batch(**arguments)
     NumpyHandler(seed=1).avgpool2d_forward_batch(**{**arguments, "outputs": expected})
     np.testing.assert_array_equal(out, expected)
-
-
-def test_indices_that_float32_cannot_hold():
-    huge = np.broadcast_to(np.float32(0), (1, 4097, 4096, 1))
-    with pytest.raises(ValueError, match=r"'inputs': expected at most 2\*\*24 elements per image"):
-        NativeHandler(seed=1).maxpool2d_forward_batch(huge, (1, 1), huge, 0, (1, 1), huge)
-
-
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_without_a_compiler(monkeypatch, tmp_path, name):
-    from brainstorm.handlers.native import kernels
-
-    monkeypatch.setenv("CC", "no-such-compiler-here")
-    monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(kernels, "_function", kernels._function.__wrapped__)
-    handler = NativeHandler(seed=1)
-    check(handler, name, Arguments(name, 1, np.float32), is_native=False)
-    assert "no C compiler was found" in handler.info()["pooling"]

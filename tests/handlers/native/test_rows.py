@@ -5,23 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from brainstorm.handlers import compiler
 from brainstorm.handlers.native import NativeHandler
 from tests.handlers.native.lowered import check_random_calls
+from tests.handlers.running import needs_compiler
 
-needs_compiler = pytest.mark.skipif(
-    not compiler.is_available(), reason="NO C COMPILER: ROWS ARE DONE BY NUMPY, WHICH IS TESTED"
-)
+pytestmark = needs_compiler
 
 
-@needs_compiler
 @pytest.mark.parametrize("name", ["take_rows_mv", "add_rows_mv"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_random_rows(name, dtype):
     check_random_calls(NativeHandler(dtype, seed=1), name, 1e-6, strided=True)
 
 
-@needs_compiler
 def test_numbers_that_are_no_rows_touch_nothing_else():
     table, out = np.arange(6, dtype=np.float32).reshape(3, 2), np.zeros((4, 2), np.float32)
     numbers = np.array([[-7], [1e30], [np.nan], [1]], np.float32)
@@ -32,7 +28,6 @@ def test_numbers_that_are_no_rows_touch_nothing_else():
     np.testing.assert_array_equal(table, [[0, 1], [3, 4], [4, 5]])
 
 
-@needs_compiler
 def test_a_number_behind_a_long_table_is_none_of_its_rows():
     rows = 2**24 + 4  # float32 has no such number less one
     memory = np.zeros((rows + 1, 1), np.float32)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from brainstorm.handlers import compiler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.handlers.native.calls import Kernel
 from brainstorm.handlers.native.library import UnsupportedError
 from brainstorm.handlers.native.small_products import build_small, build_transposed, is_small
 from tests.handlers.native.lowered import native_calls
+from tests.handlers.running import needs_compiler
 
-pytestmark = pytest.mark.skipif(
-    not compiler.is_available(), reason="WITHOUT A C COMPILER SMALL PRODUCTS ARE NOT TESTED"
-)
+pytestmark = needs_compiler
 LANES = {np.float32: 16, np.float64: 8}
 
 

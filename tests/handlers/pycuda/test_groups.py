@@ -12,6 +12,7 @@ from brainstorm.handlers.pycuda import fusing, groups
 from brainstorm.layers._normalizing import normalization, over_features
 from brainstorm.optree import Variable, evaluate, formula, linearise
 from brainstorm.optree import functions as fn
+from tests.handlers.running import graph_of
 
 
 def layer_norm(x):
@@ -220,9 +221,7 @@ def test_a_graph_is_the_bits_of_operations_in_fewer_nodes(name, order, handler, 
     steps, nodes = STEPS[name]
     direct, replayed = case(), case()
     steps(handler, direct)
-    with handler.tracing(runs=False) as trace:
-        steps(handler, replayed)
-    (graph,) = handler.compile([step.call for step in trace.steps])
+    graph = graph_of(handler, lambda: steps(handler, replayed))
     assert len(graph.launches) == nodes
     shim.set_option("order", order)
     graph()
@@ -266,9 +265,7 @@ def test_random_operations_on_memory_that_they_share(seed, compute, rows, shim):
     steps = ops(*(drawn(text) for text in rnd.choice(RANDOM, 25)))
     direct, replayed = arrays(), arrays()
     steps(handler, direct)
-    with handler.tracing(runs=False) as trace:
-        steps(handler, replayed)
-    (graph,) = handler.compile([step.call for step in trace.steps])
+    graph = graph_of(handler, lambda: steps(handler, replayed))
     shim.set_option("order", "shuffled")
     graph()
     np.testing.assert_array_equal(replayed["memory"].get(), direct["memory"].get())

@@ -14,6 +14,7 @@ import pytest
 from brainstorm.errors import DeviceError, HandlerValidationError, MissingDependencyError
 from brainstorm.handlers import PyCudaHandler
 from brainstorm.handlers.pycuda import blas
+from tests.handlers.running import graph_of
 
 LAYOUTS = {
     "rows": lambda h, x: h.create_from_numpy(x),
@@ -165,9 +166,7 @@ def test_a_graph_rounds_a_factor_once_while_it_is_not_written(shim):
         handler.add_st(1.0, x, x)  # rounded by the kernel that writes it
         handler.dot_add_mm(x, y, z)
 
-    with handler.tracing(runs=False) as trace:
-        steps()
-    (graph,) = handler.compile([step.call for step in trace.steps])
+    graph = graph_of(handler, steps)
     assert len(graph.launches) == 3 + 1 + 1
     graph()
     np.testing.assert_array_equal(z.get(), np.full((4, 4), 16.0))
