@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -63,11 +64,8 @@ def test_rows_are_on_disk_when_they_are_measured_and_known_afterwards(
 @needs_cuda
 @pytest.mark.usefixtures("alone")
 def test_a_row_that_fails_is_noted_and_ends_the_program(tmp_path, monkeypatch):
-    def fail(*arguments):
-        raise RuntimeError("an illegal memory access")
-
-    monkeypatch.setattr(gpu, "take_turns_on_gpu", fail)
-    file = tmp_path / "part.jsonl"
+    failure, file = RuntimeError("an illegal memory access"), tmp_path / "part.jsonl"
+    monkeypatch.setattr(gpu, "take_turns_on_gpu", mock.Mock(side_effect=failure))
     with pytest.raises(RuntimeError, match="illegal"):
         gpu.main(["2", str(file), "--smoke", "--only", "tiny_mlp"])
     error = "RuntimeError: an illegal memory access"

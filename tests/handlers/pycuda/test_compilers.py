@@ -44,18 +44,17 @@ def test_what_nvrtc_refuses_without_a_word_is_named(handler):
         Nvrtc().compile(f"#include <cstddef>\n{KERNEL}", handler._device.arch)
 
 
-def test_without_nvrtc_nvcc_compiles(fresh, handler):
-    fresh.setattr(compilers, "load_library", _missing)
+def _useless(*arguments):
+    raise RefusedError("failed to open libnvrtc-builtins.so.13.0")
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "fail"), [(compilers, "load_library", _missing), (Nvrtc, "compile", _useless)]
+)
+def test_without_an_nvrtc_that_works_nvcc_compiles(fresh, handler, owner, name, fail):
+    fresh.setattr(owner, name, fail)
     assert isinstance(find_compiler(handler._device.arch), Nvcc)
     assert "nvcc" in PyCudaHandler(seed=1).info()["op-trees"]
-
-
-def test_an_nvrtc_that_cannot_work_is_passed_over(fresh, handler):
-    def fail(*arguments):
-        raise RefusedError("failed to open libnvrtc-builtins.so.13.0")
-
-    fresh.setattr(Nvrtc, "compile", fail)
-    assert isinstance(find_compiler(handler._device.arch), Nvcc)
 
 
 def test_with_neither_both_are_named(fresh, handler):

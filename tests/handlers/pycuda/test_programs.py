@@ -191,13 +191,10 @@ def test_neons_backend_on_a_gpu(compat, handler, rng):
         np.testing.assert_array_equal(pixels.get(), np.clip(np.rint(a * 1000), 0, 255))
 
 
-def test_products_in_double_precision_are_refused(handler):
+def test_products_in_double_precision_and_steps_without_a_kernel_are_refused(handler):
     x = Variable((2, 2), np.float64)
     with pytest.raises(HandlerValidationError, match="expected float32 for the operator 'dot'"):
         run(handler, [fn.dot(x, x)], {x: np.eye(2)})
-
-
-def test_steps_without_a_kernel_are_refused(handler):
     register_operator("cumprod_test", 1, lambda x, out: np.cumprod(x, 0, out=out), kind="scan")
     try:
         tree = OpTreeNode.build("cumprod_test", Variable((3,)))

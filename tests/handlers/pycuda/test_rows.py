@@ -73,11 +73,8 @@ def test_rows_of_an_index_are_added_in_their_order(handler):
 
 def test_a_graph_sorts_again(handler, rng, shim):
     first, second = (rng.integers(0, ROWS, (TILE + 1, 1)).astype(np.float32) for _ in range(2))
-    rows, v, out = (
-        handler.ones((TILE + 1, 2)),
-        handler.create_from_numpy(first),
-        handler.zeros((ROWS, 2)),
-    )
+    rows, out = handler.ones((TILE + 1, 2)), handler.zeros((ROWS, 2))
+    v = handler.create_from_numpy(first)
     with handler.tracing() as trace:
         handler.add_rows_mv(rows, v, out)
     v[...] = second
@@ -86,9 +83,8 @@ def test_a_graph_sorts_again(handler, rng, shim):
     trace.replay()
     counters = shim.counters()
     assert (counters["graph_launches"], counters["allocations"]) == (1, 0)
-    np.testing.assert_array_equal(
-        out.get()[:, 1], np.bincount(second[:, 0].astype(int), None, ROWS)
-    )
+    expected = np.bincount(second[:, 0].astype(int), None, ROWS)
+    np.testing.assert_array_equal(out.get()[:, 1], expected)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.int64, np.float32, np.float64])
@@ -96,9 +92,8 @@ def test_indices_of_every_dtype(dtype, handler):
     indices = np.array([3, 250, 3, 0], dtype)
     table = np.arange(600, dtype=np.float32).reshape(300, 2)
     rows = np.ones((4, 2), np.float32)
-    np.testing.assert_array_equal(
-        run_add(handler, table, rows, indices), added(table, rows, indices)
-    )
+    got = run_add(handler, table, rows, indices)
+    np.testing.assert_array_equal(got, added(table, rows, indices))
     wide = handler.create_from_numpy(np.repeat(indices, 2).reshape(4, 2))
     out = handler.zeros((4, 2))
     handler.take_rows_mv(handler.create_from_numpy(table), wide[:, 1:], out)
@@ -111,10 +106,8 @@ def test_indices_that_few_floats_are(dtype, handler):
     size = 2**24 + 4
     indices = size - np.array([[1], [2], [1], [3], [0]])
     indices = indices // 2 * 2 if dtype == np.float32 else indices
-    table, rows = (
-        handler.zeros((size, 1)),
-        handler.create_from_numpy(np.float32([[1], [2], [4], [8], [16]])),
-    )
+    table = handler.zeros((size, 1))
+    rows = handler.create_from_numpy(np.float32([[1], [2], [4], [8], [16]]))
     v = handler.create_from_numpy(indices.astype(dtype))
     handler.add_rows_mv(rows, v, table)
     expected = added(np.zeros((5, 1)), rows.get(), indices[:, 0] - (size - 5))
