@@ -63,7 +63,7 @@ def packed_launch(
 
 
 def looping_blocks(device: Device, blocks: int) -> int:
-    """Return a number of blocks for which one element per thread takes so many, or fewer."""
+    """Return a number of blocks: that with one element per thread, or fewer, which loop."""
     return max(1, min(blocks, BLOCKS * device.multiprocessors))
 
 

@@ -161,9 +161,9 @@ class PyCudaHandler(Lowering):
         clear, trim = partial(self._evict, memo.forget), partial(self._evict, memo.trim)
         return types.SimpleNamespace(clear=clear, trim=trim, version=0)
 
-    def _evict(self, calls: Callable[[], None]) -> None:
+    def _evict(self, drop: Callable[[], None]) -> None:
         with self._device.lock:  # not while a graph is captured: this frees memory
-            calls()
+            drop()
 
     def call(self, function: Callable[[], Any], is_queued: bool = False) -> None:
         if not is_queued:
