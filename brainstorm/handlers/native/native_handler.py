@@ -16,9 +16,10 @@ from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.lowering import Lowering, Memo, lowered
 from brainstorm.handlers.native import convolutions, packed_products, pooling, products, rows
 from brainstorm.handlers.native.activated import affine, with_activation
-from brainstorm.handlers.native.calls import Call, Replay, as_loop
+from brainstorm.handlers.native.calls import Call
 from brainstorm.handlers.native.lane import Lane
 from brainstorm.handlers.native.library import UnsupportedError, load
+from brainstorm.handlers.native.replay import Replay, as_loop
 from brainstorm.handlers.numpy_handler import NumpyHandler
 from brainstorm.handlers.numpy_memory import out_of_memory, reserved
 from brainstorm.handlers.threads import default_threads, is_forked

@@ -9,15 +9,9 @@ import numpy as np
 import pytest
 
 from brainstorm.errors import BrainstormError, OutOfMemoryError
-from brainstorm.handlers.native import calls as native_calls
-from brainstorm.handlers.native.calls import (
-    _KERNEL_TYPE,
-    _PRIMITIVE_TYPE,
-    Execution,
-    Kernel,
-    Replay,
-    as_loop,
-)
+from brainstorm.handlers.native import replay as native_replay
+from brainstorm.handlers.native.calls import _KERNEL_TYPE, _PRIMITIVE_TYPE, Execution, Kernel
+from brainstorm.handlers.native.replay import Replay, as_loop
 from tests.handlers.running import needs_compiler
 
 
@@ -59,9 +53,9 @@ def replay(request, monkeypatch):
     if request.param == "Python":
         monkeypatch.setenv("CC", "no-such-compiler-here")
         monkeypatch.setenv("BRAINSTORM_CACHE_DIR", "/nonexistent/nothing")
-        native_calls._compiled.cache_clear()
+        native_replay._compiled.cache_clear()
     yield Replay
-    native_calls._compiled.cache_clear()
+    native_replay._compiled.cache_clear()
 
 
 def test_calls_pass_their_arguments_on_in_their_order(replay):

@@ -1,0 +1,217 @@
+"""Replaying native calls: by one C function, with loops over the steps of sequences.
+
+A loop has the calls of one iteration; before each, the C function moves all addresses one step
+further. Without a C compiler the calls are made one by one from Python, and there are no loops.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from collections.abc import Callable, Sequence
+from ctypes import c_int64, c_void_p
+from typing import Any
+
+from brainstorm.errors import HandlerValidationError, MissingDependencyError
+from brainstorm.handlers import compiler
+from brainstorm.handlers.native.calls import LOOP, Call, Execution, Kernel, Record, callable_at
+from brainstorm.handlers.native.library import Library
+
+#: Replaced by another object in a forked process.
+_process = [object()]
+
+
+def _after_fork() -> None:
+    _process[0] = object()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+class _Move(ctypes.Structure):
+    _fields_ = [("slot", c_void_p), ("base", c_void_p), ("step", c_int64), ("set", c_void_p)]
+
+
+class _Loop(ctypes.Structure):
+    _fields_ = [
+        ("iterations", c_int64),
+        ("count", c_int64),
+        ("moves", c_int64),
+        ("calls", ctypes.POINTER(Record)),
+        ("move", ctypes.POINTER(_Move)),
+    ]
+
+
+#: `state` holds the number of calls, then the number and status of a failed call, and the function
+#: that sets the number of threads.
+_SOURCE = """
+#include <stdint.h>
+struct record { int64_t kind; void *function, *a, *b; int64_t c; void *d; int64_t threads; };
+struct move { void *slot; char *base; int64_t step; void *set; };
+struct loop {
+  int64_t iterations, count, moves;
+  const struct record *calls;
+  const struct move *move;
+};
+typedef void kernel(void *, void *);
+typedef int primitive(void *, void *, int, void *);
+typedef int setter(void *, void *);
+
+static int run(const struct record *calls, int64_t count, int64_t *state, int64_t *used) {
+  void (*use_threads)(int) = (void (*)(int))state[3];
+  for (int64_t i = 0; i < count; i++) {
+    const struct record r = calls[i];
+    int status = 0;
+    if (r.kind == 0) {
+      ((kernel *)r.function)(r.a, r.b);
+    } else if (r.kind == 1) {
+      if (r.threads != *used && use_threads) use_threads((int)r.threads);
+      *used = r.threads;
+      status = ((primitive *)r.function)(r.a, r.b, (int)r.c, r.d);
+    } else {
+      const struct loop *loop = r.a;
+      for (int64_t t = 0; t < loop->iterations && !status; t++) {
+        for (int64_t m = 0; m < loop->moves; m++) {
+          const struct move *move = loop->move + m;
+          char *place = move->base + t * move->step;
+          if (move->set) ((setter *)move->set)(move->slot, place);
+          else *(char **)move->slot = place;
+        }
+        status = run(loop->calls, loop->count, state, used);
+      }
+    }
+    if (status) { state[1] = i; state[2] = status; return status; }
+  }
+  return 0;
+}
+
+void replay(const struct record *calls, int64_t *state) {
+  int64_t used = 0;
+  run(calls, state[0], state, &used);
+}
+"""
+
+
+class Replay:
+    """Executes calls in order; with a C compiler by one C function.
+
+    Args:
+        calls: The calls, which are kept.
+        library: The library of the primitives among them.
+    """
+
+    def __init__(self, calls: Sequence[Call], library: Library | None = None) -> None:
+        self.calls = list(calls)
+        self._library, self._process = library, _process[0]
+        self._records = (Record * len(self.calls))(*(call.record() for call in self.calls))
+        setter = 0 if library is None else library.thread_setter
+        self._state = (c_int64 * 4)(len(self.calls), 0, 0, setter)
+        self._arguments = ctypes.addressof(self._records), ctypes.addressof(self._state)
+        try:
+            self._function: Callable[..., Any] = _compiled()
+        except MissingDependencyError:
+            self._function = self._run_from_python
+
+    def __call__(self) -> None:
+        """Execute the calls.
+
+        Raises:
+            BrainstormError: The library reports a failure; later calls did not run.
+            HandlerValidationError: The process was forked since.
+        """
+        if self._process is not _process[0]:
+            # The threads of the GNU OpenMP library exist only in the parent: waiting never ends.
+            raise HandlerValidationError(
+                "a trace that was made before the process was forked cannot be replayed after it. "
+                "Trace again."
+            )
+        self._function(*self._arguments)
+        if self._library is not None:
+            self._library.used.count = 0  # unknown after the replay
+        if self._state[2]:
+            status, self._state[2] = self._state[2], 0
+            raise self.calls[self._state[1]].failure(status)
+
+    def _run_from_python(self, *_: int) -> None:
+        for call in self.calls:
+            call()
+
+
+@functools.cache
+def _compiled() -> Callable[..., None]:
+    return callable_at(compiler.load(_SOURCE, "replay"))
+
+
+class Loop(Call):
+    """Calls that are repeated, each time at places one step further.
+
+    Args:
+        calls: The calls of the first iteration, which are not shared.
+        steps: For each call and each of its places, the step in bytes.
+        iterations: Number of iterations.
+        keep: Objects to keep alive for the call.
+        library: The library of the primitives among them.
+    """
+
+    def __init__(
+        self, calls: Sequence[Kernel | Execution], steps: Sequence[Sequence[int]], iterations: int,
+        keep: Any, library: Library | None,
+    ) -> None:  # fmt: skip
+        self.calls, self.keep = calls, keep
+        self.name = f"{iterations} times {', '.join(call.name for call in calls)}"
+        moves = [
+            _Move(slot, place, step, setter)
+            for call, distances in zip(calls, steps, strict=True)
+            for (slot, setter), place, step in zip(
+                call.slots(), call.places, distances, strict=True
+            )
+            if step
+        ]
+        self._records = (Record * len(calls))(*(call.record() for call in calls))
+        self._moves = (_Move * len(moves))(*moves)
+        self._loop = _Loop(iterations, len(calls), len(moves), self._records, self._moves)
+        self._alone = Replay([self], library)
+
+    def record(self) -> Record:
+        """Return it as a record for `Replay`."""
+        return Record(LOOP, None, ctypes.addressof(self._loop))
+
+    def __call__(self) -> None:
+        """Execute it."""
+        self._alone()
+
+
+def as_loop(
+    rounds: Sequence[Sequence[Any]], iterations: int, keep: Any, library: Library | None
+) -> Loop | None:
+    """Return a loop over the calls of several iterations, or None if they do not form a loop.
+
+    Args:
+        rounds: The calls of the first, the second and the last iteration.
+        iterations: Number of iterations.
+        keep: Objects to keep alive for the loop.
+        library: The library of the primitives.
+    """
+    first, second, last = rounds
+    steps = []
+    for a, b, c in zip(first, second, last, strict=False):
+        if not all(isinstance(call, (Kernel, Execution)) for call in (a, b, c)):
+            return None
+        if not a.form == b.form == c.form:
+            return None
+        steps.append([later - place for place, later in zip(a.places, b.places, strict=True)])
+        reached = [
+            place + (iterations - 1) * step for place, step in zip(a.places, steps[-1], strict=True)
+        ]
+        if reached != c.places:
+            return None
+    if not len(first) == len(second) == len(last) or not first:
+        return None
+    try:
+        _compiled()
+    except MissingDependencyError:
+        return None
+    calls = [call.copy() for call in first]
+    return Loop(calls, steps, iterations, (keep, [call.keep for call in first]), library)
