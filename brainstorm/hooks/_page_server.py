@@ -42,18 +42,8 @@ class PageServer:
     """Serves pages in a thread of its own until `close`.
 
     Every address contains a random token; without it, the answer is always "not found". No files
-    are served, only these pages, and only GET is supported.
-
-    Args:
-        pages: Name (empty for the first page) to a function that returns type and content, called
-            from other threads.
-        port: The port; 0: any free one.
-
-    Raises:
-        OSError: The port is taken.
-
-    Attributes:
-        address: The address of the first page.
+    are served, only these pages, and only GET is supported. Functions of pages are called from
+    other threads; the name of the first page, at `address`, is empty. A port of 0 is any free one.
     """
 
     def __init__(self, pages: Pages, port: int = 0) -> None:
@@ -114,12 +104,11 @@ class _Request(BaseHTTPRequestHandler):
         if self.headers.get("Host") not in own:  # another host name that resolves to this machine
             self._answer(403, "text/plain", "forbidden")
             return
-        asked = self.path.encode("latin-1", "replace")
-        found = [page for path, page in self.server.pages.items() if _same(path, asked)]
-        if found:
-            self._answer(200, *found[0]())
-        else:
-            self._answer(404, "text/plain", "not found")
+        asked, answer = self.path.encode("latin-1", "replace"), (404, "text/plain", "not found")
+        for path, page in self.server.pages.items():
+            if secrets.compare_digest(path, asked):  # in constant time: timing reveals nothing
+                answer = 200, *page()
+        self._answer(*answer)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer anything but an HTTP GET; nothing of the request is repeated."""
@@ -140,8 +129,3 @@ class _Request(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Print nothing: the output belongs to the training."""
-
-
-def _same(path: bytes, asked: bytes) -> bool:
-    """Return whether they are equal, in constant time, so that timing reveals nothing."""
-    return secrets.compare_digest(path, asked)

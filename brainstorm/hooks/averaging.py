@@ -37,8 +37,7 @@ class AverageWeights(Hook):
     Args:
         decay: Fraction of the average that remains, in [0, 1).
         name: The name by which `WithAverages` finds it.
-        timescale: ``'update'`` or ``'epoch'``.
-        interval: Average every so many updates or epochs.
+        timescale, interval: See `Hook`.
 
     Attributes:
         average: The average of the flat parameters on the network's handler, during training and
@@ -125,9 +124,7 @@ class AverageWeights(Hook):
     def _write(self, net: Any) -> None:
         values = self.get_state()["average"]
         if values is None:
-            raise TrainingError(
-                f"hook {self.__name__!r} (AverageWeights): nothing was averaged yet. Train with it."
-            )
+            raise TrainingError(f"{self.place}: nothing was averaged yet. Train with it.")
         net.handler.set_from_numpy(net.buffer.parameters, values)
 
     def get_state(self) -> dict[str, Any]:
@@ -136,7 +133,7 @@ class AverageWeights(Hook):
         return {"count": self._count, "average": self._handler.get_numpy_copy(self.average)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        check_counts(f"hook {self.__name__!r} (AverageWeights)", count=state["count"])
+        check_counts(self.place, count=state["count"])
         self._restored = {"count": state["count"], "average": state["average"]}
 
 

@@ -69,12 +69,14 @@ class Hook(Describable):
         run_verbosity: Whether the hook prints in the current training; set by `start`.
     """
 
-    __undescribed__: Any = {"run_verbosity": False, "trainer": None}
+    __undescribed__: Any = {"run_verbosity", "trainer"}
     __default_values__ = {"timescale": "epoch", "interval": 1, "verbose": None}
 
     __argument_error__ = TrainingError
     role = "writer"
     idempotent = False
+    trainer: Any = None
+    run_verbosity = False
     writes: ClassVar[str | None] = None
     endings: ClassVar[tuple[str, ...]] = ()
     state_names: ClassVar[tuple[str, ...]] = ()
@@ -112,8 +114,6 @@ class Hook(Describable):
         self.interval = interval
         self.verbose = verbose
         self.priority = 0
-        self.trainer: Any = None
-        self.run_verbosity = False
         Hook.begin_anew(self, {})
         if not isinstance(self.__name__, str) or not self.__name__ or "." in self.__name__:
             raise self.fail("name", "a non-empty string without dots", name)
@@ -249,18 +249,16 @@ def find_log(logs: Mapping[str, Any], path: str) -> Any:
     return found
 
 
-def find_values(where: str, logs: Mapping[str, Any], path: str) -> Any:
-    """Return the list under a dotted path.
-
-    Args:
-        where: What reads it, for the message.
-        logs: The logs.
-        path: The path.
+def find_values(where: str, logs: Mapping[str, Any], path: str, may_lack: bool = False) -> Any:
+    """Return the list under a dotted path; an empty one if there is none and it `may_lack`.
 
     Raises:
-        UnknownPathError: There is none, or only further logs; the message lists all paths.
+        UnknownPathError: There is none, or only further logs; the message has `where`, what reads
+            it, and lists all paths.
     """
     known = flatten_keys(logs)
+    if path not in known and may_lack:
+        return ()
     if path not in known:
         raise UnknownPathError(
             f"{where}: {unknown('log', path, known)} Add the hook that writes it, such as "

@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from brainstorm.describable import get_description
-from brainstorm.errors import UnknownPathError
-from brainstorm.hooks.base import Iterators, StoredPath, check_counts, find_values
-from brainstorm.hooks.criteria import CRITERIA, find_criterion, is_better
+from brainstorm.hooks.base import Iterators, StoredPath, check_counts
+from brainstorm.hooks.criteria import LogJudge
 from brainstorm.hooks.savers import FileSaver
 from brainstorm.utils import is_number, is_whole
 
 
-class SaveCheckpoint(FileSaver):
+class SaveCheckpoint(LogJudge, FileSaver):
     """Save the whole run at intervals, so that `Trainer.resume` continues it exactly.
 
     The file is written after everything else of the update (and of the epoch, after its last
@@ -26,9 +25,7 @@ class SaveCheckpoint(FileSaver):
 
     Args:
         filename: The file; it always holds the newest state.
-        name: The name in the logs.
-        timescale: ``'epoch'`` or ``'update'``.
-        interval: Save every so many epochs or updates.
+        name, timescale, interval: See `Hook`.
         minutes: Save every so many minutes (at the end of an update) instead.
         keep: How many states are kept. If more than one, each also gets a file of its own with the
             number of updates: ``run-1200.hdf5`` beside ``run.hdf5``.
@@ -41,10 +38,14 @@ class SaveCheckpoint(FileSaver):
         best_so_far: The best value at a save, `None` before the first.
     """
 
-    __undescribed__ = {"_updates": [], "best_so_far": None, "_saved_at": 0.0}
+    state_names = ("_kept", "best_so_far")
+    __undescribed__ = {"_saved_at"}
     __default_values__ = {"minutes": None, "keep": 1, "best": None, "criterion": None}
 
     kind = "Run file"
+    best_so_far: float | None = None
+    _kept: Sequence[int] = []  # the update numbers of the kept states
+    _saved_at = 0.0
 
     def __init__(
         self,
@@ -58,8 +59,6 @@ class SaveCheckpoint(FileSaver):
         criterion: str | None = None,
     ) -> None:
         super().__init__(filename, name, timescale, interval)
-        if criterion is not None:
-            self.check_choice("criterion", criterion, CRITERIA)
         if minutes is not None and not (is_number(minutes) and 0 <= minutes < math.inf):
             raise self.fail("minutes", "a number >= 0 or None", minutes)
         if not is_whole(keep):
@@ -67,18 +66,12 @@ class SaveCheckpoint(FileSaver):
         self.minutes = minutes
         self.keep = int(keep)
         self.best = best
-        self.criterion = criterion
-        self._updates: list[int] = []  # the update numbers of the kept states
-        self.best_so_far: float | None = None
-        self._saved_at = 0.0
+        self.set_criterion(criterion)
 
     @property
     def kept(self) -> list[str]:
         """Names of the kept files beside `filename`, oldest first."""
-        return [self._name(number) for number in self._updates]
-
-    def begin_anew(self, logs: Mapping[str, Any]) -> None:
-        self._updates, self.best_so_far = [], None
+        return [self._name(number) for number in self._kept]
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Check at the start, not hours later, that the run can be saved.
@@ -96,7 +89,7 @@ class SaveCheckpoint(FileSaver):
                 raise self.fail(name, "a DataIterator, which can be continued", iterator)
         get_description(self.trainer)
         if self.best is not None:
-            find_criterion(self, self.criterion, self.best, net)
+            self.prefers_high(self.best, net)
         self._saved_at = time.monotonic()
 
     def _check_copies(self) -> None:
@@ -126,7 +119,7 @@ class SaveCheckpoint(FileSaver):
         copies = []
         if self.keep > 1:
             copies.append(self._name(update_nr))
-            self._updates = [nr for nr in self._updates if nr != update_nr] + [update_nr]
+            self._kept = [*(nr for nr in self._kept if nr != update_nr), update_nr]
         if self.best is not None and self._improves(epoch_nr, net, logs):
             copies.append(self._name("best"))
         if not self._attempt(lambda: self._save(copies)):
@@ -136,43 +129,29 @@ class SaveCheckpoint(FileSaver):
     def _save(self, copies: list[str]) -> None:
         # The copies are written first, so that what the file says about them is true at once.
         self.trainer.save_run(self.path, copies)
-        while len(self._updates) > self.keep:
-            if self.owns(name := self._name(self._updates[0])):
+        while len(self._kept) > self.keep:
+            oldest, *self._kept = self._kept
+            if self.owns(name := self._name(oldest)):
                 Path(name).unlink()
-            del self._updates[0]
 
     def _name(self, what: Any) -> str:
         path = Path(self.path)
         return str(path.with_name(f"{path.stem}-{what}{path.suffix}"))
 
     def _improves(self, epoch_nr: int, net: Any, logs: Mapping[str, Any]) -> bool:
-        best = self.best or ""
-        try:
-            value = find_values(self.place, logs, best)[-1]
-        except UnknownPathError:
-            if epoch_nr > 1:
-                raise
-            return False  # logs of the end of epochs are still empty
-        criterion = find_criterion(self, self.criterion, best, net)
-        better = is_better(value, self.best_so_far, criterion)
+        log = self.best or ""
+        value = self.last_value(logs, log, may_lack=epoch_nr <= 1)  # before the end of an epoch
+        better = self.is_better(value, self.best_so_far, log, net)
         if better:
             self.best_so_far = value
         return better
 
-    def get_state(self) -> dict[str, Any]:
-        return {"kept": list(self._updates), "best_so_far": self.best_so_far}
-
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of `get_state`.
-
-        Raises:
-            TrainingError: It is not valid.
-        """
         kept, best = state["kept"], state["best_so_far"]
         if not isinstance(kept, list):
             raise self.fail("kept", "a list of numbers of updates", kept)
         for number in kept:
-            check_counts(f"hook {self.__name__!r} (SaveCheckpoint)", kept=number)
+            check_counts(self.place, kept=number)
         if not (best is None or is_number(best)):
             raise self.fail("best_so_far", "a number or None", best)
-        self._updates, self.best_so_far = list(kept), best
+        super().set_state(state)

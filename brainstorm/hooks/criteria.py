@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from brainstorm.errors import TrainingError, unknown
-from brainstorm.hooks.base import Hook
+from brainstorm.hooks.base import Hook, find_values
 from brainstorm.scorers import Scorer
 
 CRITERIA = ("min", "max")
@@ -17,23 +18,42 @@ _WORDS = {"loss": "min", "error": "min", "accuracy": "max"}
 _TURNING = {"free", "inverse", "neg", "negative", "non", "one", "minus"}
 
 
-def find_criterion(hook: Hook, criterion: str | None, log_name: str, net: Any) -> str:
-    """Return the criterion for a log: that of the hook, or else that of the log.
+class LogJudge(Hook):
+    """A hook that decides which values of a log are better, by its `criterion` or the log's."""
+
+    def set_criterion(self, criterion: str | None) -> None:
+        """Set the criterion, ``'min'``, ``'max'``, or `None` for that of the log."""
+        if criterion is not None:
+            self.check_choice("criterion", criterion, CRITERIA)
+        self.criterion = criterion
+
+    def prefers_high(self, log_name: str, net: Any) -> bool:
+        """Return whether high values are better.
+
+        Raises:
+            TrainingError: Neither the hook nor the log has a criterion.
+        """
+        return (self.criterion or _find_criterion(self, log_name, net)) == "max"
+
+    def last_value(self, logs: Mapping[str, Any], log_name: str, may_lack: bool) -> float:
+        """Return the last value of a log; NaN if there is no such log and it `may_lack`."""
+        values = find_values(self.place, logs, log_name, may_lack)
+        return values[-1] if len(values) else math.nan
+
+    def is_better(self, value: float, best: float | None, log_name: str, net: Any) -> bool:
+        """Return whether a value of a log is better than the best so far; NaN never is."""
+        prefers_high = self.prefers_high(log_name, net)
+        if math.isnan(value) or best is None:
+            return not math.isnan(value)
+        return value > best if prefers_high else value < best
+
+
+def _find_criterion(hook: Hook, log_name: str, net: Any) -> str:
+    """Return the criterion of a log.
 
     A log has one by its scorer (`Scorer.criterion`), because it is the loss of a Loss layer, or by
     a name whose last word is ``loss``, ``error`` (or ``error rate``) or ``accuracy``.
-
-    Args:
-        hook: The hook that needs it; the scorers are those of its trainer.
-        criterion: ``'min'``, ``'max'``, or `None` for that of the log.
-        log_name: Dotted path of the log.
-        net: The network.
-
-    Raises:
-        TrainingError: `criterion` is `None`, and the log has none.
     """
-    if criterion is not None:
-        return criterion
     scorers = _scorers_of(hook.trainer)
     for scorer in scorers:
         if scorer.criterion is not None and f".{log_name}".endswith(f".{scorer.__name__}"):
@@ -69,10 +89,3 @@ def _scorers_of(trainer: Any) -> list[Any]:
     hooks = [getattr(hook, "hook", hook) for hook in trainer.hooks.values()]
     groups = [trainer.train_scorers, *(getattr(hook, "scorers", ()) for hook in hooks)]
     return [scorer for group in groups for scorer in group if isinstance(scorer, Scorer)]
-
-
-def is_better(value: float, best_so_far: float | None, criterion: str) -> bool:
-    """Return whether a value is better than the best so far; NaN never is."""
-    if math.isnan(value) or best_so_far is None:
-        return not math.isnan(value)
-    return value > best_so_far if criterion == "max" else value < best_so_far

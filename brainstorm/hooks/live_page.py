@@ -26,9 +26,7 @@ class LivePage(Hook):
 
     Args:
         port: The port; 0: any free one.
-        timescale: ``'epoch'`` or ``'update'``.
-        interval: Renew the page, if it is open in a browser, every so many epochs or updates.
-        name: The name in the logs.
+        timescale, interval, name: See `Hook`.
         verbose: Whether the address is printed; `None`: like the trainer.
 
     Attributes:

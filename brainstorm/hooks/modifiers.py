@@ -28,10 +28,7 @@ class ModifyStepperAttribute(Hook):
         schedule: Called as ``(epoch_nr, update_nr, timescale, interval, net, stepper, logs)``;
             see `brainstorm.training.schedules`.
         attr_name: The attribute.
-        timescale: ``'epoch'`` or ``'update'``.
-        interval: Change every so many epochs or updates.
-        name: The name in the logs.
-        verbose: Whether the hook prints; `None`: like the trainer.
+        timescale, interval, name, verbose: See `Hook`.
 
     Attributes:
         factor: The values are multiplied by it; `ReturnToCheckpoint` makes it smaller.
@@ -87,9 +84,7 @@ class InfoUpdater(Hook):
 
     Args:
         run: Any object with a dict ``info``.
-        name: The name in the logs.
-        timescale: ``'epoch'`` or ``'update'``.
-        interval: Fire every so many epochs or updates.
+        name, timescale, interval: See `Hook`.
     """
 
     __undescribed__ = {"run": None}

@@ -15,9 +15,10 @@ from brainstorm.utils import Array
 
 
 class _LayerMonitor(Hook):
-    """Statistics of the buffers of one layer."""
+    """Statistics of the buffers of one layer, in one or several categories."""
 
     prefix = ""
+    categories: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -35,11 +36,18 @@ class _LayerMonitor(Hook):
         super().start(net, stepper, verbose, named_data_iters)
         self.check_name("layer", self.layer_name, net.layers)
 
-    def summarize(self, net: Any, category: str) -> dict[str, dict[str, float]]:
-        """Return the statistics of each buffer in a category, by its name.
+    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> Any:
+        """Return ``{category: {name: statistics}}``, or only the inner dict of a single category.
 
         Buffers without content (before the first pass, deltas that are not computed) have none.
         """
+        found = {category: self.summarize(net, category) for category in self.categories}
+        if len(found) == 1:
+            return found.popitem()[1]
+        return {category: buffers for category, buffers in found.items() if buffers}
+
+    def summarize(self, net: Any, category: str) -> dict[str, dict[str, float]]:
+        """Return the statistics of each buffer in a category, by its name."""
         layer = net.layers[self.layer_name]
         result = {}
         for name in net.buffer[self.layer_name][category].keys():  # noqa: SIM118  (a list)
@@ -73,10 +81,7 @@ class MonitorLayerParameters(_LayerMonitor):
     """
 
     prefix = "MonitorParameters"
-
-    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> Any:
-        """Return ``{parameter: statistics}``."""
-        return self.summarize(net, "parameters")
+    categories = ("parameters",)
 
     def statistics(self, values: Array) -> dict[str, float]:
         """Return the statistics of the values and of the norms."""
@@ -91,10 +96,7 @@ class MonitorLayerGradients(_LayerMonitor):
     """Log min, avg and max of each gradient of a layer."""
 
     prefix = "MonitorGradients"
-
-    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> Any:
-        """Return ``{parameter: statistics}``."""
-        return self.summarize(net, "gradients")
+    categories = ("gradients",)
 
 
 class MonitorLayerDeltas(_LayerMonitor):
@@ -106,11 +108,7 @@ class MonitorLayerDeltas(_LayerMonitor):
     """
 
     prefix = "MonitorDeltas"
-
-    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> Any:
-        """Return ``{'input_deltas': {name: statistics}, 'output_deltas': ...}``."""
-        ports = ("input_deltas", "output_deltas")
-        return {port: found for port in ports if (found := self.summarize(net, port))}
+    categories = ("input_deltas", "output_deltas")
 
 
 class MonitorLayerInOuts(_LayerMonitor):
@@ -120,12 +118,7 @@ class MonitorLayerInOuts(_LayerMonitor):
     """
 
     prefix = "MonitorInOuts"
-
-    def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> Any:
-        """Return ``{'inputs': {name: statistics}, 'outputs': ...}``."""
-        return {
-            port: found for port in ("inputs", "outputs") if (found := self.summarize(net, port))
-        }
+    categories = ("inputs", "outputs")
 
 
 class MonitorScores(Hook):
@@ -134,13 +127,12 @@ class MonitorScores(Hook):
     Args:
         iter_name: The name under which ``train`` received the iterator.
         scorers: The scorers; see `brainstorm.scorers`.
-        name: The name in the logs.
-        timescale: ``'epoch'`` or ``'update'``.
-        interval: Fire every so many epochs or updates.
-        verbose: Whether the hook prints; `None`: like the trainer.
+        name, timescale, interval, verbose: See `Hook`.
     """
 
-    __undescribed__ = {"iter": None}
+    __undescribed__: Any = {"iter"}
+
+    iter: Any = None
 
     def __init__(
         self,
@@ -154,7 +146,6 @@ class MonitorScores(Hook):
         super().__init__(name, timescale, interval, verbose)
         self.iter_name = iter_name
         self.scorers: Sequence[Any] = check_scorers(scorers)
-        self.iter: Any = None
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         super().start(net, stepper, verbose, named_data_iters)

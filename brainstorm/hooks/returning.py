@@ -32,10 +32,7 @@ class ReturnToCheckpoint(StopOnNan):
         logs_to_check: Dotted path or paths of logs whose last value is checked.
         check_parameters: Whether to check all parameters.
         check_training_loss: Whether to check the training loss, see `StopOnNan`.
-        name: The name in the logs.
-        timescale: ``'update'`` or ``'epoch'``.
-        interval: Check every so many updates or epochs.
-        verbose: Whether the hook prints; `None`: like the trainer.
+        name, timescale, interval, verbose: See `Hook`.
 
     Attributes:
         returns: How often the hook has gone back.

@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.disk import FileHold, check_regular
-from brainstorm.errors import FileFormatError, TrainingError, UnknownPathError
+from brainstorm.errors import FileFormatError, TrainingError
 from brainstorm.files import is_file_of
-from brainstorm.hooks.base import LOG, Hook, Iterators, find_values, put_values, take_values
-from brainstorm.hooks.criteria import CRITERIA, find_criterion, is_better
+from brainstorm.hooks.base import LOG, Hook, Iterators, put_values, take_values
+from brainstorm.hooks.criteria import LogJudge
 from brainstorm.network import Network
 from brainstorm.utils import Array
 
@@ -45,15 +45,8 @@ class Saver(Hook):
     #: The kind of its files, see `brainstorm.files.VERSIONS`.
     kind: ClassVar[str] = "Network file"
 
-    def __init__(
-        self,
-        filename: str | os.PathLike[str] | None,
-        name: str | None,
-        timescale: str,
-        interval: int,
-        verbose: bool | None = None,
-    ) -> None:
-        super().__init__(name, timescale, interval, verbose)
+    def __init__(self, filename: str | os.PathLike[str] | None, *common: Any) -> None:
+        super().__init__(*common)
         self.filename: Any = None if filename is None else os.fspath(filename)
 
     @property
@@ -85,15 +78,12 @@ class Saver(Hook):
         except FileFormatError:
             raise
         except BlockingIOError as error:
-            raise self.fail(
-                "filename",
-                f"a file that no other training writes (end that of {error}, or name another file)",
-                self.filename,
-            ) from None
+            advice = f"(end that of {error}, or name another file)"
+            expected = f"a file that no other training writes {advice}"
+            raise self.fail("filename", expected, self.filename) from None
         except (OSError, ValueError) as error:  # the name is too long or not valid
-            raise self.fail(
-                "filename", f"a file that can be written ({error})", self.filename
-            ) from error
+            expected = f"a file that can be written ({error})"
+            raise self.fail("filename", expected, self.filename) from error
 
     def owns(self, path: str) -> bool:
         return is_file_of(path, self.kind)
@@ -168,9 +158,7 @@ class SaveNetwork(FileSaver):
 
     Args:
         filename: The file.
-        name: The name in the logs.
-        timescale: ``'epoch'`` or ``'update'``.
-        interval: Save every so many epochs or updates.
+        name, timescale, interval: See `Hook`.
     """
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
@@ -186,9 +174,7 @@ class SaveLogs(FileSaver):
 
     Args:
         filename: The file.
-        name: The name in the logs.
-        timescale: ``'epoch'`` or ``'update'``.
-        interval: Save every so many epochs or updates.
+        name, timescale, interval: See `Hook`.
     """
 
     kind = "Logs file"
@@ -203,7 +189,7 @@ class SaveLogs(FileSaver):
         super().finalize(net, stepper, logs)
 
 
-class SaveBestNetwork(Saver):
+class SaveBestNetwork(LogJudge, Saver):
     """Keep the network for which a log was best; NaN is never best.
 
     Args:
@@ -211,11 +197,9 @@ class SaveBestNetwork(Saver):
         filename: Where to save the network; `None` keeps its parameters in memory.
         criterion: ``'max'`` or ``'min'``: which values are better; `None`: as the log's name or its
             scorer says.
-        name: The name in the logs.
         timescale: ``'epoch'`` or ``'update'``. If the log gets its values on the other one, each
             value is checked when it comes, while the network belongs to it.
-        interval: Check every so many epochs or updates.
-        verbose: Whether the hook prints; `None`: like the trainer.
+        name, interval, verbose: See `Hook`.
 
     Attributes:
         parameters: The kept parameters, a flat NumPy array; `None` with a file.
@@ -244,10 +228,8 @@ class SaveBestNetwork(Saver):
         verbose: bool | None = None,
     ) -> None:
         super().__init__(filename, name, timescale, interval, verbose)
-        if criterion is not None:
-            self.check_choice("criterion", criterion, CRITERIA)
         self.log_name = log_name
-        self.criterion = criterion
+        self.set_criterion(criterion)
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Keep the architecture, and check that it is known which values are best.
@@ -257,7 +239,7 @@ class SaveBestNetwork(Saver):
         """
         super().start(net, stepper, verbose, named_data_iters)
         self._net = net
-        find_criterion(self, self.criterion, self.log_name, net)
+        self.prefers_high(self.log_name, net)
 
     def is_turn(self, timescale: str, count: int) -> bool:
         """Return whether to check the log."""
@@ -267,9 +249,8 @@ class SaveBestNetwork(Saver):
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Keep the network if the log's last value is the best, and at the first call."""
-        value = self._last_value(logs, update_nr)
-        criterion = find_criterion(self, self.criterion, self.log_name, net)
-        better = is_better(value, self.best_so_far, criterion)
+        value = self.last_value(logs, self.log_name, may_lack=update_nr == 0)
+        better = self.is_better(value, self.best_so_far, self.log_name, net)
         best = math.nan if self.best_so_far is None else self.best_so_far
         if self._kept and not better:
             self.message(f"best {self.log_name} is {best:.6g}, at {self.best_t}")
@@ -278,14 +259,6 @@ class SaveBestNetwork(Saver):
                 self.message(f"{self.log_name} improved from {best:.6g} to {value:.6g}")
             self.best_so_far = value
             self.best_t = epoch_nr if self.timescale == "epoch" else update_nr
-
-    def _last_value(self, logs: Mapping[str, Any], update_nr: int) -> float:
-        try:
-            return find_values(self.place, logs, self.log_name)[-1]
-        except UnknownPathError:
-            if update_nr > 0:
-                raise
-            return math.nan
 
     def _keep(self, net: Any) -> None:
         self._net = net
@@ -304,8 +277,7 @@ class SaveBestNetwork(Saver):
         """
         if not self._kept:
             raise TrainingError(
-                f"hook {self.__name__!r} (SaveBestNetwork): there is no best network yet. Train "
-                f"with this hook first."
+                f"{self.place}: there is no best network yet. Train with this hook first."
             )
         if self.filename is not None:
             return Network.from_hdf5(self.path)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from brainstorm.errors import UnknownPathError, see
+from brainstorm.errors import see
 from brainstorm.hooks.base import (
     Hook,
     Iterators,
@@ -19,7 +19,7 @@ from brainstorm.hooks.base import (
     put_values,
     take_values,
 )
-from brainstorm.hooks.criteria import CRITERIA, find_criterion
+from brainstorm.hooks.criteria import LogJudge
 from brainstorm.utils import is_number, is_whole
 
 
@@ -29,25 +29,15 @@ class _Stopper(Hook):
     role = "reader"
     idempotent = True
 
-    def read(self, logs: Mapping[str, Any], path: str, update_nr: int) -> Sequence[Any]:
-        """Return a log; an empty one if it does not exist before the training."""
-        try:
-            return find_values(self.place, logs, path)
-        except UnknownPathError:
-            if update_nr == 0:
-                return ()
-            raise
-
 
 class StopAfterEpoch(_Stopper):
     """Stop once this many epochs are done.
 
     Args:
         max_epochs: The number of epochs, over all calls of ``train``.
-        name: The name in the logs.
         timescale: ``'epoch'`` or ``'update'``; in both cases the hook checks at the end of epochs.
         interval: Check every so many epochs.
-        verbose: Whether the hook prints; `None`: like the trainer.
+        name, verbose: See `Hook`.
     """
 
     def __init__(
@@ -73,31 +63,21 @@ class StopAfterEpoch(_Stopper):
             raise StopIteration(f"reached max_epochs={self.max_epochs}")
 
 
-class _LogStopper(_Stopper):
+class _LogStopper(LogJudge, _Stopper):
     """A stopper with a criterion, which ignores values that were logged of another network."""
 
     state_names: ClassVar[tuple[str, ...]] = ("_ignored",)
 
     _ignored = 0  # number of values at the beginning of the log
 
-    def __init__(
-        self,
-        log_name: str,
-        criterion: str | None,
-        name: str | None,
-        timescale: str,
-        interval: int,
-        verbose: bool | None,
-    ) -> None:
-        super().__init__(name, timescale, interval, verbose)
-        if criterion is not None:
-            self.check_choice("criterion", criterion, CRITERIA)
+    def __init__(self, log_name: str, criterion: str | None, *common: Any) -> None:
+        super().__init__(*common)
         self.log_name = log_name
-        self.criterion = criterion
+        self.set_criterion(criterion)
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
         """Ignore values that were logged of another network."""
-        self._ignored = len(self.read(logs, self.log_name, 0))
+        self._ignored = len(find_values(self.place, logs, self.log_name, may_lack=True))
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Check that it is known which values are better.
@@ -106,11 +86,7 @@ class _LogStopper(_Stopper):
             TrainingError: Neither the hook nor the log has a criterion.
         """
         super().start(net, stepper, verbose, named_data_iters)
-        self.prefers_high(net)
-
-    def prefers_high(self, net: Any) -> bool:
-        """Return whether high values are better."""
-        return find_criterion(self, self.criterion, self.log_name, net) == "max"
+        self.prefers_high(self.log_name, net)
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         check_counts(self.place, ignored=state["ignored"])
@@ -125,10 +101,9 @@ class EarlyStopper(_LogStopper):
         patience: Stop when this many values follow the best one.
         criterion: ``'min'`` or ``'max'``: which values are better; `None`: as the log's name or its
             scorer says.
-        name: The name in the logs.
         timescale: when the hook may stop, ``'epoch'`` or ``'update'``, for logs of either.
         interval: Stop only every so many epochs or updates; values in between are not missed.
-        verbose: Whether the hook prints; `None`: like the trainer.
+        name, verbose: See `Hook`.
         min_delta: The least improvement over the best value that counts.
         first_epoch: Values from before this epoch do not count; 1 excludes those from before the
             training.
@@ -188,9 +163,9 @@ class EarlyStopper(_LogStopper):
         return "editor" if self.restore_best else "reader"
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        values = self.read(logs, self.log_name, update_nr if self._is_turn else 0)
-        best = self._best
-        self._look_at(values, epoch_nr, -1.0 if self.prefers_high(net) else 1.0)
+        may_lack = update_nr == 0 or not self._is_turn
+        values, best = find_values(self.place, logs, self.log_name, may_lack), self._best
+        self._look_at(values, epoch_nr, -1.0 if self.prefers_high(self.log_name, net) else 1.0)
         if self.restore_best and best != self._best:
             self._kept = take_values(net)
         age = len(values) - 1 - self._best
@@ -226,10 +201,7 @@ class StopAfterThresholdReached(_LogStopper):
         threshold: The value to reach.
         criterion: ``'min'``: values at or below it reach it; ``'max'``: at or above; `None`: as the
             log's name or its scorer says.
-        name: The name in the logs.
-        timescale: ``'epoch'`` or ``'update'``.
-        interval: Check every so many epochs or updates.
-        verbose: Whether the hook prints; `None`: like the trainer.
+        name, timescale, interval, verbose: See `Hook`.
     """
 
     def __init__(
@@ -248,9 +220,9 @@ class StopAfterThresholdReached(_LogStopper):
         self.threshold = threshold
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        values = np.asarray(self.read(logs, self.log_name, update_nr)[self._ignored :], float)
-        reached = np.greater_equal if self.prefers_high(net) else np.less_equal
-        if reached(values, self.threshold).any():
+        values = find_values(self.place, logs, self.log_name, may_lack=update_nr == 0)
+        reached = np.greater_equal if self.prefers_high(self.log_name, net) else np.less_equal
+        if reached(np.asarray(values[self._ignored :], float), self.threshold).any():
             raise StopIteration(f"{self.log_name} reached {self.threshold}")
 
 
@@ -261,13 +233,12 @@ class StopOnNan(_Stopper):
         logs_to_check: Dotted path or paths of logs whose last value is checked.
         check_parameters: Whether to check all parameters.
         check_training_loss: Whether to check the training loss of every batch.
-        name: The name in the logs.
-        timescale: ``'epoch'`` or ``'update'``.
-        interval: Check every so many epochs or updates.
-        verbose: Whether the hook prints; `None`: like the trainer.
+        name, timescale, interval, verbose: See `Hook`.
     """
 
-    __undescribed__: Any = {"_looked_at": (0, 0)}  # an epoch, and the number of its batches checked
+    __undescribed__: Any = {"_looked_at"}
+
+    _looked_at = (0, 0)  # an epoch, and the number of its batches checked
 
     def __init__(
         self,
@@ -284,7 +255,6 @@ class StopOnNan(_Stopper):
         self.logs_to_check: list[str] = paths
         self.check_parameters = check_parameters
         self.check_training_loss = check_training_loss
-        self._looked_at = (0, 0)
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Reset the list of checked batches: an epoch begins, perhaps again."""
@@ -306,7 +276,7 @@ class StopOnNan(_Stopper):
                 if not math.isfinite(loss):
                     return f"the training loss is {loss}"
         for path in self.logs_to_check:
-            for value in self.read(logs, path, update_nr)[-1:]:
+            for value in find_values(self.place, logs, path, may_lack=update_nr == 0)[-1:]:
                 if not math.isfinite(value):
                     return f"{path} is {value}"
         return None

@@ -100,14 +100,12 @@ class LogPlotter(Saver):
         log_names: Dotted path or paths of the logs, or patterns with ``*``.
         filename: The file; `None`: the name of the hook with ``.png``, or no file if the hook is
             created in a notebook.
-        timescale: ``'epoch'`` or ``'update'``.
-        interval: Draw every so many epochs or updates.
-        name: The name in the logs.
-        verbose: Whether the hook prints; `None`: like the trainer.
+        timescale, interval, name, verbose: See `Hook`.
     """
 
-    __undescribed__ = {"_shown": None}
+    __undescribed__ = {"_shown"}
     endings = (".png",)
+    _shown: Any = None  # the picture in a notebook
 
     def __init__(
         self,
@@ -122,7 +120,6 @@ class LogPlotter(Saver):
         if filename is None and _find_notebook() is None:
             self.filename = f"{self.__name__}.png"
         self.log_names = [log_names] if isinstance(log_names, str) else list(log_names)
-        self._shown: Any = None  # the picture in a notebook
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         super().start(net, stepper, verbose, named_data_iters)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from brainstorm.describable import Describable
-from brainstorm.errors import TrainingError, UnknownPathError
+from brainstorm.errors import TrainingError
 from brainstorm.hooks.base import find_values
 from brainstorm.hooks.criteria import CRITERIA, criterion_of
 from brainstorm.utils import is_number, is_whole
@@ -362,12 +362,8 @@ class ReduceOnPlateau(Schedule):
         Raises:
             UnknownPathError: There is no such log after an epoch.
         """
-        try:
-            return self.after(find_values(type(self).__name__, logs or {}, self.log_name))
-        except UnknownPathError:
-            if epoch_nr > 1:
-                raise
-            return self.initial_value  # logs of the end of epochs are still empty
+        may_lack = epoch_nr <= 1  # logs of the end of epochs are still empty
+        return self.after(find_values(type(self).__name__, logs or {}, self.log_name, may_lack))
 
     def after(self, values: Sequence[float]) -> float:
         """Return the value after these values of the log."""
