@@ -7,19 +7,19 @@ part of the flat arrays, and keeps the numbers of all of them in memory.
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError, unknown
 from brainstorm.optree.formula import formula
-from brainstorm.utils import Array, is_number
+from brainstorm.training.hyperparameters import NON_NEGATIVE
+from brainstorm.utils import Array
 
 
 @formula
@@ -75,10 +75,8 @@ class ParameterGroup(Describable):
 
     def __setattr__(self, name: str, value: object) -> None:
         number = name == "learning_rate_factor" or (name == "weight_decay" and value is not None)
-        if number and not (is_number(value) and 0 <= value < math.inf):  # type: ignore[operator]
-            raise TrainingError(
-                f"ParameterGroup.{name}: expected a finite number >= 0, got {value!r}."
-            )
+        if number and value not in NON_NEGATIVE:
+            raise TrainingError(f"ParameterGroup.{name}: expected {NON_NEGATIVE}, got {value!r}.")
         super().__setattr__(name, value)
 
     @property
@@ -119,17 +117,20 @@ def checked_groups(stepper: Any, groups: Sequence[ParameterGroup]) -> list[Param
     return list(groups)
 
 
+class Part(NamedTuple):
+    """Adjacent parameters of one group that have been updated alike."""
+
+    first: int  # the index of the first one
+    rows: slice  # of the flat arrays
+    group: int
+
+
 class GroupedParameters:
     """The parameters of a stepper, group by group, and the numbers of each in memory.
 
     Where the stepper has a bias correction (`TrainingStepper.correction`), a parameter that was
-    frozen for a while has had fewer updates than the others. So each *part*, i.e. adjacent
-    parameters of one group that have been updated alike, has weights of its own.
-
-    Args:
-        stepper: The stepper, attached to a network.
-        groups: Its groups.
-        weights: The result of `get_weights` of the previous groups.
+    frozen for a while has had fewer updates than the others. So each `Part` has weights of its own;
+    those at the beginning are the result of `get_weights` of the previous groups.
 
     Raises:
         TrainingError: A path of a group matches no parameter.
@@ -137,19 +138,17 @@ class GroupedParameters:
     Attributes:
         numbers: The values of the stepper's `scalars` for parameters in no group, by name:
             one-element arrays on the handler.
-        memory_of_parts: The weights of each part, and the numbers corrected by them.
+        memory_of_parts: For each parameter, weights and the numbers corrected by them; a part uses
+            those of its first one.
     """
 
     def __init__(
-        self,
-        stepper: Any,
-        groups: Sequence[ParameterGroup],
-        weights: Mapping[str, Array] | None = None,
+        self, stepper: Any, groups: Sequence[ParameterGroup], weights: Mapping[str, Array]
     ) -> None:
         self._groups = [*groups, _NO_GROUP]
         self._handler = stepper.handler
         self._weight_names = tuple(stepper.weight_names)
-        self._corrected_names = tuple(stepper.corrected_names)
+        self._names = *self._weight_names, *stepper.corrected_names
         names = tuple(stepper.scalars())
         size = len(self._groups) * len(names)
         self._memory: Array = stepper.handler.zeros((size + len(groups),))
@@ -160,19 +159,17 @@ class GroupedParameters:
         self.numbers = self._numbers[-1]
         self._decays = each[size:]
         has_parts = bool(groups or self._weight_names)
-        self._slices: Mapping[str, slice] = stepper.net.parameter_slices if has_parts else {}
-        count = len(self._slices) * len((*self._weight_names, *self._corrected_names))
-        self.memory_of_parts: Array = stepper.handler.zeros((count,))
-        self._given_weights = weights
+        slices = stepper.net.parameter_slices.items() if has_parts else ()
+        self._places: list[tuple[str, slice]] = sorted(slices, key=lambda item: item[1].start)
+        self.memory_of_parts: Array = stepper.handler.zeros((len(slices) * len(self._names),))
         self._normalizing = [
             layer for layer in stepper.net.layers.values() if hasattr(layer, "keeps_statistics")
         ]
-        self._members: list[tuple[slice, int]] = []
-        self._found_at: Any = None  # the `revision` when the members were found
-        self._find_members()
+        zeros = np.zeros(len(slices))
+        self._divide({name: np.asarray(weights.get(name, zeros)) for name in self._weight_names})
 
     @property
-    def revision(self) -> list[Any]:
+    def _revision(self) -> list[Any]:
         """A value that changes when a group changes."""
         return [
             (*g.patterns, g.frozen, g.weight_decay is None, g.keep_statistics) for g in self._groups
@@ -181,57 +178,42 @@ class GroupedParameters:
     @property
     def purpose(self) -> tuple[Any, ...]:
         """A value that changes when the operations of an update change."""
-        return (*self.revision, *((rows.start, number) for rows, number in self._find_members()))
+        return (*self._revision, *((part.rows.start, part.group) for part in self._find_parts()))
 
-    def _find_members(self) -> list[tuple[slice, int]]:
-        if self._found_at != self.revision:
-            weights = self.get_weights()
-            self._members = find_members(self._groups, self._slices, weights)
-            self._found_at = self.revision
-            self._set_weights(weights)
-            self._keep_statistics()
-        return self._members
+    def _find_parts(self) -> list[Part]:
+        if self._found_at != self._revision:
+            self._divide(self.get_weights())
+        return self._parts
 
-    def get_weights(self) -> dict[str, Array]:
-        """Return the weights of each parameter, in the order of the flat array."""
-        if not self._weight_names:
-            return {}
-        if self._given_weights is not None or not self._members:
-            zeros = np.zeros(len(self._slices))
-            given = self._given_weights or {}
-            return {name: np.asarray(given.get(name, zeros)) for name in self._weight_names}
-        values = self._handler.get_numpy_copy(self.memory_of_parts)
-        places = sorted(self._slices.values(), key=lambda place: place.start)
-        starts = [rows.start for rows, _ in self._members]
-        part_of = np.searchsorted(starts, [place.start for place in places], side="right") - 1
-        each = values.reshape(len(places), -1)
-        return {name: each[part_of, i] for i, name in enumerate(self._weight_names)}
-
-    def _set_weights(self, weights: Mapping[str, Array]) -> None:
-        """Write the weights of each part, which are those of its first parameter."""
-        self._given_weights = None
-        if not weights:
-            return
-        starts = sorted(place.start for place in self._slices.values())
-        each = np.zeros((len(starts), self.memory_of_parts.size // max(1, len(starts))))
-        for part, (rows, _) in enumerate(self._members):
-            first = starts.index(rows.start)
-            each[part, : len(weights)] = [values[first] for values in weights.values()]
-        self._handler.set_from_numpy(self.memory_of_parts, each.ravel())
-
-    def _keep_statistics(self) -> None:
-        """Tell each layer with running statistics whether to keep them."""
+    def _divide(self, weights: Mapping[str, Array]) -> None:
+        """Find the parts, given the weights of each parameter."""
+        self._parts = find_parts(self._groups, self._places, weights)
+        self._found_at = self._revision
+        if weights:
+            each = np.zeros((len(self._places), len(self._names)))
+            each[:, : len(weights)] = np.transpose(list(weights.values()))
+            self._handler.set_from_numpy(self.memory_of_parts, each.ravel())
         kept = {
             path.partition(".")[0]
-            for path in self._slices
+            for path, _ in self._places
             if next((g for g in self._groups if g.has(path)), _NO_GROUP).keep_statistics
         }
         for layer in self._normalizing:
             layer.keeps_statistics = layer.name in kept
 
+    def get_weights(self) -> dict[str, Array]:
+        """Return the weights of each parameter, in the order of the flat array."""
+        if not self._weight_names:
+            return {}
+        values = self._handler.get_numpy_copy(self.memory_of_parts)
+        firsts = np.array([part.first for part in self._parts], int)
+        own_row = np.repeat(firsts, np.diff([*firsts, len(self._places)]))
+        each = values.reshape(len(self._places), len(self._names))[own_row]
+        return {name: each[:, i] for i, name in enumerate(self._weight_names)}
+
     def refresh(self, stepper: Any) -> None:
         """Write the numbers of this step to the arrays that `parts` read."""
-        self._find_members()  # before the passes, which may depend on it
+        self._find_parts()  # before the passes, which may depend on it
         values: list[float] = []
         for group in self._groups:
             own = stepper
@@ -248,18 +230,17 @@ class GroupedParameters:
 
     def parts(self, stepper: Any) -> Iterator[Any]:
         """Yield the steppers of all parts; this stepper alone if all parts are treated alike."""
-        if not self._slices:
+        if not self._places:
             yield stepper
-        for part, (rows, number) in enumerate(self._find_members()):
-            if self._groups[number].frozen:
+        for first, rows, group in self._find_parts():
+            if self._groups[group].frozen:
                 continue
-            names = *self._weight_names, *self._corrected_names
+            begin = first * len(self._names)
             own = {
                 name: self.memory_of_parts[i : i + 1]
-                for i, name in enumerate(names, start=part * len(names))
+                for i, name in enumerate(self._names, start=begin)
             }
-            numbers = self._numbers[number]
-            corrected = {name: own[name] for name in self._corrected_names}
+            weights = {name: own.pop(name) for name in self._weight_names}
             buffer = SimpleNamespace(
                 parameters=stepper.parameters[rows], gradients=stepper.gradients[rows]
             )
@@ -268,25 +249,25 @@ class GroupedParameters:
                 net=SimpleNamespace(handler=stepper.handler, buffer=buffer),
                 state={name: array[rows] for name, array in stepper.state.items()},
                 scratch={name: array[rows] for name, array in stepper.scratch.items()},
-                weights={name: own[name] for name in self._weight_names},
-                uncorrected=numbers,
-                numbers={**numbers, **corrected},
+                weights=weights,
+                uncorrected=self._numbers[group],
+                numbers={**self._numbers[group], **own},
             )
 
     def freeze(self, stepper: Any) -> None:
         """Set the gradients of frozen parameters to zero."""
-        for rows, number in self._find_members():
-            if self._groups[number].frozen:
+        for _, rows, group in self._find_parts():
+            if self._groups[group].frozen:
                 stepper.handler.fill(stepper.gradients[rows], 0.0)
 
     def add_decays(self, stepper: Any) -> None:
         """Add the decays to the gradients, unless the stepper has a decay of its own."""
         if "weight_decay" in stepper.hyperparameters:
             return
-        for rows, number in self._find_members():
-            if self._groups[number].weight_decay is not None:
+        for _, rows, group in self._find_parts():
+            if self._groups[group].weight_decay is not None:
                 g = stepper.gradients[rows]
-                inputs = [g, stepper.parameters[rows], self._decays[number]]
+                inputs = [g, stepper.parameters[rows], self._decays[group]]
                 stepper.handler.compute(decayed, inputs, [g])
 
 
@@ -297,35 +278,30 @@ def _copy(stepper: Any, **changed: Any) -> Any:
     return copied
 
 
-def find_members(
-    groups: Sequence[ParameterGroup], slices: Mapping[str, slice], weights: Mapping[str, Array]
-) -> list[tuple[slice, int]]:
-    """Return the parts of the flat parameters, each with the index of its group.
-
-    Args:
-        groups: The groups; the last one has the parameters that are in no other.
-        slices: Path of each parameter to its slice of the flat array.
-        weights: Values of each parameter that must be equal within a part.
+def find_parts(
+    groups: Sequence[ParameterGroup],
+    places: Sequence[tuple[str, slice]],
+    weights: Mapping[str, Array],
+) -> list[Part]:
+    """Return the parts of the parameters, which are equal in their group and their weights.
 
     Raises:
         TrainingError: A path of a group matches no parameter.
     """
     for group in groups:
         for pattern in group.patterns:
-            if not any(_matches(path, pattern) for path in slices):
-                text = unknown("path of a parameter", pattern, sorted(slices))
+            if not any(_matches(path, pattern) for path, _ in places):
+                text = unknown("path of a parameter", pattern, sorted(path for path, _ in places))
                 raise TrainingError(f"ParameterGroup({group.paths!r}): {text}")
-    in_order = sorted(slices.items(), key=lambda item: item[1].start)
-    numbered = (
-        (place, next((i for i, group in enumerate(groups) if group.has(path)), -1), *values)
-        for (path, place), *values in zip(in_order, *weights.values(), strict=True)
-    )
-    return [
-        (_join(place for place, *_ in members), number)
-        for (number, *_), members in itertools.groupby(numbered, key=lambda item: item[1:])
-    ]
 
+    def kind(index: int) -> tuple[Any, ...]:
+        path = places[index][0]
+        number = next((i for i, group in enumerate(groups) if group.has(path)), -1)
+        return (number, *(values[index] for values in weights.values()))
 
-def _join(places: Iterable[slice]) -> slice:
-    first, *_, last = [place for place in places for _ in (0, 1)]
-    return slice(first.start, last.stop)
+    parts = []
+    for (number, *_), adjacent in itertools.groupby(range(len(places)), kind):
+        indices = list(adjacent)
+        rows = slice(places[indices[0]][1].start, places[indices[-1]][1].stop)
+        parts.append(Part(indices[0], rows, number))
+    return parts
