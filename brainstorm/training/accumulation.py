@@ -84,11 +84,7 @@ class GradientAccumulation(Describable):
             handler.set_from_numpy(self._total, state["total"])
 
     def weigh(self, sequences: int) -> None:
-        """Set the number of sequences by which the next gradients are weighted.
-
-        Args:
-            sequences: The number of sequences in the batch.
-        """
+        """Set the number of sequences, of the next batch, by which its gradients are weighted."""
         numbers = np.array([sequences, 1.0 / max(1, self.sequences + sequences)])
         self._handler.set_from_numpy(self._numbers, numbers)
 

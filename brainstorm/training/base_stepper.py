@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import TrainingError, shown
+from brainstorm.errors import TrainingError
 from brainstorm.handlers.traces import Trace
 from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
@@ -110,14 +110,9 @@ class TrainingStepper(UpdateRule):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "max_gradient_norm" and value is not None and value not in POSITIVE:
-            raise TrainingError(
-                f"{type(self).__name__}.{name}: expected {POSITIVE}, got {shown(value)}."
-            )
+            raise self.fail(name, POSITIVE, value)
         if name in _HELPERS and not isinstance(value, (_HELPERS[name], type(None))):
-            raise TrainingError(
-                f"{type(self).__name__}.{name}: expected a {_HELPERS[name].__name__} or None, got "
-                f"{shown(value)}."
-            )
+            raise self.fail(name, f"a {_HELPERS[name].__name__} or None", value)
         if name == "groups":
             value = checked_groups(self, value)
             if self._traces is not None:
@@ -333,23 +328,13 @@ class TrainingStepper(UpdateRule):
     # -- state ------------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """Return copies of everything that the next step depends on.
-
-        Returns:
-            ``'steps'``, the hyperparameters, and one NumPy array per name in ``state_names``
-            (only after `start`); and the states of loss scaling and accumulation.
-        """
+        """Return the state of the rule, see `UpdateRule`, and those of scaling and accumulation."""
         state = super().get_state()
         if self._grouped is not None and self._restored is None:
             state.update(self._grouped.get_weights())
         return {**state, **{name: part.get_state() for name, part in self._kept_parts().items()}}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Set the hyperparameters from `get_state` at once, and the arrays at the next `start`.
-
-        Raises:
-            TrainingError: The names are not those of this stepper, or a number is not valid.
-        """
         parts = self._kept_parts()
         super().set_state({name: values for name, values in state.items() if name not in parts})
         for name in parts.keys() & state:

@@ -39,10 +39,6 @@ State = dict[str, Any]
 class DataProgress:
     """The position of a training in its data, batch by batch.
 
-    Args:
-        net: The network.
-        iters: The data iterators by name, ``'training_data_iter'`` among them.
-
     Attributes:
         in_epoch: Whether an epoch has begun and not ended.
         given: How many batches of this epoch the network has received.
@@ -143,6 +139,7 @@ class DataProgress:
         }
         return {"iterators": self._iter_states, "epoch": epoch}
 
+    @intact("the run file", RUN)
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Go to a position, with iterators created in the same way.
 
@@ -151,10 +148,6 @@ class DataProgress:
             IteratorValidationError: An iterator is of another kind or for other data.
             FileFormatError: It is not a valid position.
         """
-        with intact("the run file", RUN):
-            self._set_state(state)
-
-    def _set_state(self, state: Mapping[str, Any]) -> None:
         expected = state["iterators"].keys()
         if missing := expected - self.iters.keys():
             raise TrainingError(
@@ -205,14 +198,7 @@ def save_run(
     parts: list[State],
     copies: Iterable[PathLike] = (),
 ) -> None:
-    """Write a run file.
-
-    Args:
-        filename: The file.
-        trainer: The trainer.
-        net: The network.
-        parts: What `capture_part` returned in each process.
-        copies: Other files that get the same content, see `atomic_file`.
+    """Write a run file, and copies (see `atomic_file`), with the parts of all processes.
 
     Raises:
         DescriptionError: The trainer or the network cannot be described.
@@ -236,13 +222,10 @@ def save_run(
     write_run_file(filename, RunFile(content, described, state), copies)
 
 
-def load_run(filename: PathLike, cls: type, handler: Any = None) -> tuple[Any, Any, State]:
+def load_run(filename: PathLike, cls: type[Any], handler: Any = None) -> tuple[Any, Any, State]:
     """Return the trainer and the network of a run file, and the state to set once data are given.
 
-    Args:
-        filename: The file.
-        cls: The class that the trainer must be of.
-        handler: Use this handler instead of the one that the file names.
+    The trainer must be a `cls`; a handler replaces the one that the file names.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -261,10 +244,13 @@ def load_run(filename: PathLike, cls: type, handler: Any = None) -> tuple[Any, A
                 raise FileFormatError(
                     f"{where}: expected a {cls.__name__}, got a {type(trainer).__name__}."
                 )
-            _restore(where, trainer, net, content.state)
-            names = ("data", "generators", "global_rnd")
-            pending = {name: content.state[name] for name in names}
-            return trainer, net, {**pending, "parts": content.state.get("parts", [])}
+            state = content.state
+            net.keep_input_deltas = state["keep_input_deltas"]
+            set_generator_states(net, state["generators"], where)
+            trainer.set_state(state["trainer"])
+            RandomState(0).__setstate__(state["global_rnd"])  # raises now if it is invalid
+            pending = {name: state[name] for name in ("data", "generators", "global_rnd")}
+            return trainer, net, {**pending, "parts": state.get("parts", [])}
     finally:
         global_rnd.__setstate__(kept)  # new objects have drawn seeds from it
 
@@ -304,10 +290,3 @@ def _stands_beside(path: str, filename: PathLike) -> bool:
     is_plain = name.isprintable() and not name.startswith(".") and name != "" and "\0" not in path
     own = os.path.dirname(os.fspath(filename))
     return is_plain and os.path.realpath(folder) == os.path.realpath(own)
-
-
-def _restore(where: str, trainer: Any, net: Any, state: State) -> None:
-    net.keep_input_deltas = state["keep_input_deltas"]
-    set_generator_states(net, state["generators"], where)
-    trainer.set_state(state["trainer"])
-    RandomState(0).__setstate__(state["global_rnd"])  # raises now if it is invalid

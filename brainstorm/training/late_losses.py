@@ -20,11 +20,7 @@ def counted(mask: Any) -> Any:
 
 
 class LateLosses:
-    """Copies the losses of each batch to memory of the handler, and reads them later.
-
-    Args:
-        net: The network.
-    """
+    """Copies the losses of each batch to memory of the handler, and reads them later."""
 
     def __init__(self, net: Any) -> None:
         self._net = net

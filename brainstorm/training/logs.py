@@ -32,16 +32,9 @@ LONG = 4096
 
 
 class Moment(NamedTuple):
-    """When something was recorded, and how often.
+    """When something was recorded, and how often: every so many epochs or updates."""
 
-    Attributes:
-        epoch: Epochs so far.
-        update: Updates so far.
-        timescale: ``'epoch'`` or ``'update'``.
-        interval: Recorded every so many epochs or updates.
-    """
-
-    epoch: int
+    epoch: int  # so far
     update: int
     timescale: str
     interval: int

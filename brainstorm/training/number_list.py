@@ -12,17 +12,11 @@ _CODES = {float: "d", int: "q"}
 
 
 class NumberList(Sequence[Any]):
-    """Numbers of one type, which can be read like a list.
-
-    Args:
-        values: All of them floats, or all of them ints of 64 bits.
+    """Numbers of one type, `float` or `int` (of 64 bits), which can be read like a list.
 
     Raises:
-        TypeError: They are not, or those of `append` are not like them.
+        TypeError: Values are of other types, or those of `append` are not like them.
         OverflowError: An int needs more bits.
-
-    Attributes:
-        type: `float` or `int`.
     """
 
     def __init__(self, values: Sequence[Any] | np.ndarray) -> None:

@@ -29,11 +29,9 @@ def own_slice(count: int, rank: int, size: int) -> slice:
 
 
 def combine_parts(parts: Sequence[State], statistics: Collection[str]) -> State:
-    """Return the part that a single process would have instead of all of these.
+    """Return what `checkpoint.capture_part` would return in a single process, given all parts.
 
-    Args:
-        parts: The results of `checkpoint.capture_part` in each process.
-        statistics: Paths of persistent buffers that are sums; others are averaged.
+    Persistent buffers are averaged, except `statistics`, the paths of those that are sums.
     """
     first = parts[0]
     if len(parts) == 1:
@@ -66,14 +64,9 @@ def combine_parts(parts: Sequence[State], statistics: Collection[str]) -> State:
 
 
 def take_part(data: Mapping[str, Any], rank: int, size: int) -> State:
-    """Return the position of a rank in its data, for a run written by any number of processes.
+    """Return the position of a rank in its data, given that of `combine_parts`.
 
     Rank 0 gets the scores of the epoch so far.
-
-    Args:
-        data: The value of ``'data'`` in the result of `combine_parts`.
-        rank: The rank.
-        size: The number of ranks.
     """
     epoch = data["epoch"]
     if epoch is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from brainstorm.hooks.base import LOG, Hook, write_line
 from brainstorm.hooks.checkpoints import SaveCheckpoint
 from brainstorm.training.logs import Logs, Moment
+from brainstorm.utils import flatten_items
 
 VALUE_COLUMN = 40
 
@@ -20,14 +20,7 @@ VALUE_COLUMN = 40
 class RunningHooks:
     """The hooks of one training or evaluation, from the start of each to its end.
 
-    Args:
-        trainer: Counts epochs and updates, and has a stepper and a team.
-        hooks: The hooks, in the order in which they run.
-        net: The network.
-        logs: Receives the values that they return.
-
-    Attributes:
-        checkpoints: The hooks that save the whole run; they run after all others.
+    They run in the order given, but `checkpoints`, which save the whole run, after all others.
     """
 
     def __init__(self, trainer: Any, hooks: Sequence[Hook], net: Any, logs: Logs) -> None:
@@ -40,11 +33,11 @@ class RunningHooks:
 
     @contextmanager
     def started(self, iters: Mapping[str, Any]) -> Iterator[None]:
-        """Start all hooks; when the context ends, call their exit functions with the reason."""
+        """Start all hooks, and tell them of the end of the context."""
         trainer = self._trainer
         with ExitStack() as stack:
             for hook in filter(self._runs_here, self._all):
-                stack.push(self._farewell(hook))
+                stack.enter_context(self._told_of_the_end(hook))
                 _call(hook, hook.start, self._net, trainer.stepper, trainer.verbose, iters)
                 hook.run_verbosity = hook.run_verbosity and trainer.team.rank == 0
             yield
@@ -53,22 +46,17 @@ class RunningHooks:
         """Return whether a hook runs in this process of the team."""
         return self._trainer.team.rank == 0 or hook.role != "reader"
 
-    def _farewell(self, hook: Hook) -> Callable[..., None]:
-        """Return the exit function that is called however the training ends."""
-
-        def leave(
-            kind: type[BaseException] | None,
-            error: BaseException | None,
-            trace: TracebackType | None,
-        ) -> None:
-            known = self._net, self._trainer.stepper, self._logs
-            try:
-                if error is not None:
-                    _call(hook, hook.on_error, *known, error)
-            finally:
-                _call(hook, hook.finalize, *known)
-
-        return leave
+    @contextmanager
+    def _told_of_the_end(self, hook: Hook) -> Iterator[None]:
+        """Tell a hook how the training ends, when the context does."""
+        trainer = self._trainer
+        try:
+            yield
+        except BaseException as error:
+            _call(hook, hook.on_error, self._net, trainer.stepper, self._logs, error)
+            raise
+        finally:
+            _call(hook, hook.finalize, self._net, trainer.stepper, self._logs)
 
     def emit_first(self) -> bool:
         """Run the hooks before the first update; return whether one stopped the training."""
@@ -77,10 +65,8 @@ class RunningHooks:
     def emit(self, timescale: str, is_first: bool = False) -> bool:
         """Run the hooks that are due; return whether one of them stopped the training.
 
-        Args:
-            timescale: Which hooks.
-            is_first: Whether a training begins; a continued one skips hooks that have already run
-                at the same counts and would do something twice.
+        When a continued training begins (`is_first`), hooks that have already run at the same
+        counts and would do something twice are skipped.
         """
         trainer = self._trainer
         count = trainer.current_epoch_nr if timescale == "epoch" else trainer.current_update_nr
@@ -117,11 +103,10 @@ class RunningHooks:
             counts = trainer.current_epoch_nr, trainer.current_update_nr
             self._logs.moments[name] = Moment(*counts, timescale, interval)
         if LOG.isEnabledFor(logging.INFO):
-            for path, value in _leaves(name, entry):
-                LOG.info(
-                    "epoch %d, update %d, %s: %s",
-                    trainer.current_epoch_nr, trainer.current_update_nr, path, _shown(value),
-                )  # fmt: skip
+            place = f"epoch {trainer.current_epoch_nr}, update {trainer.current_update_nr}"
+            for path, value in flatten_items({name: entry}):
+                if value is not None:
+                    LOG.info("%s, %s: %s", place, path, _shown(value))
         if verbose:
             _print_entry(name, entry)
 
@@ -136,15 +121,6 @@ def _call(hook: Hook, function: Callable[..., Any], *args: Any) -> Any:
         note = f"Raised by the hook {hook.__name__!r} ({type(hook).__name__})."
         error.__notes__ = [*getattr(error, "__notes__", ()), note]
         raise
-
-
-def _leaves(path: str, entry: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the values of an entry with their dotted paths."""
-    if isinstance(entry, Mapping):
-        for key, value in entry.items():
-            yield from _leaves(f"{path}.{key}", value)
-    elif entry is not None:
-        yield path, entry
 
 
 def _print_entry(name: str, entry: Any, depth: int = 0) -> None:

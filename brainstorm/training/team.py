@@ -34,27 +34,21 @@ class Team:
     def divide(self, iters: Mapping[str, Any], hooks: Sequence[Any]) -> dict[str, Any]:
         """Return iterators over the part of each batch that this process has.
 
-        Args:
-            iters: Iterators over whole batches, by name; the same in all processes.
-            hooks: The hooks that will run, in order; the same in all processes.
+        All processes have the same iterators over whole batches, and the same hooks that will run.
         """
         return dict(iters)
 
     def own_part(self, pending: dict[str, Any], stepper: Any) -> dict[str, Any]:
         """Return the part of a run, as read by `load_run`, with which this process continues.
 
-        Args:
-            pending: The state that `load_run` has read.
-            stepper: Gets its part of the state, too.
+        The stepper gets its part of the state, too.
         """
         return pending
 
     def start(self, net: Any, part: Mapping[str, Any] | None) -> None:
         """Make the networks of all processes equal, except for their random numbers.
 
-        Args:
-            net: The network.
-            part: The result of `own_part` if a run is continued.
+        If a run is continued, `part` is the result of `own_part`.
         """
 
     def step(self, stepper: Any, is_idle: bool, signal: str | None) -> None:

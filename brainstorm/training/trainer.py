@@ -190,8 +190,10 @@ class Trainer(ShownAsTree, Describable):
             self.stepper.start(net)
             net.start_weight_modifiers()
             self.team.start(net, part)
-            self._take_over(net)
-            self._progress = progress
+            if self.net not in (None, net):
+                for hook in self.hooks.values():
+                    hook.begin_anew(self.logs)
+            self.net, self._progress = net, progress
             with StopSignals() as self._signals, hooks.started(iters):
                 if self._pending is not None:
                     global_rnd.__setstate__(self._pending["global_rnd"])
@@ -204,13 +206,6 @@ class Trainer(ShownAsTree, Describable):
             self._progress = self._parts = None
             if self._pending is not None:  # nothing was done yet: restore it in the next call
                 self.stepper.set_state(self.stepper.get_state())
-
-    def _take_over(self, net: Any) -> None:
-        """Reset hooks whose state belongs to another network."""
-        if self.net not in (None, net):
-            for hook in self.hooks.values():
-                hook.begin_anew(self.logs)
-        self.net = net
 
     def _begin_progress(self, net: Any, iters: dict[str, Any]) -> DataProgress:
         """Return the position in the data at which a training starts or continues."""

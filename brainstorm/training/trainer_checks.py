@@ -10,11 +10,7 @@ from brainstorm.training.base_stepper import TrainingStepper
 
 
 def check_is_stepper(value: Any) -> None:
-    """Check that something is a stepper.
-
-    Raises:
-        TrainingError: It is not.
-    """
+    """Raise an error unless something is a stepper."""
     if not isinstance(value, TrainingStepper):
         raise TrainingError(
             f"Trainer: expected a stepper such as SgdStepper(0.1), got "
@@ -23,11 +19,7 @@ def check_is_stepper(value: Any) -> None:
 
 
 def check_data_names(net: Any, training_data_iter: Any) -> None:
-    """Check that an iterator yields data for exactly the network's inputs.
-
-    Raises:
-        TrainingError: Names are missing or too many.
-    """
+    """Raise an error unless an iterator yields data for exactly the network's inputs."""
     where = f"Trainer.train, training_data_iter ({type(training_data_iter).__name__})"
     if not hasattr(training_data_iter, "data_shapes"):
         raise TrainingError(

@@ -10,12 +10,7 @@ from brainstorm.utils import flatten_items
 
 
 def trainer_tree(trainer: Any, values: bool) -> Tree:
-    """Return the parts of a trainer and its progress.
-
-    Args:
-        trainer: The trainer.
-        values: Whether to look at the values in the network's memory, too.
-    """
+    """Return the parts of a trainer and its progress; with the values in the network's memory."""
     hooks = [Node(name, f"hooks.{name}", note=shown(hook)) for name, hook in trainer.hooks.items()]
     logs = [
         Node(path, f"logs.{path}", note=f"{len(entries)} entries, last {_short(entries[-1])}")

@@ -83,10 +83,13 @@ class UpdateRule(Traceable, Describable):
     def __setattr__(self, name: str, value: Any) -> None:
         allowed = self.hyperparameters.get(name)
         if allowed is not None and value not in allowed:
-            raise TrainingError(
-                f"{type(self).__name__}.{name}: expected {allowed}, got {shown(value)}."
-            )
+            raise self.fail(name, allowed, value)
         object.__setattr__(self, name, value)
+
+    def fail(self, name: str, expected: object, got: object) -> TrainingError:
+        """Return an error about the value of an attribute."""
+        place = f"{type(self).__name__}.{name}"
+        return TrainingError(f"{place}: expected {expected}, got {shown(got)}.")
 
     @property
     def handler(self) -> Any:
