@@ -13,63 +13,12 @@ import h5py
 import numpy as np
 
 import brainstorm as bs
-from brainstorm.data_iterators import (
-    AddGaussianNoise,
-    AddSaltNPepper,
-    BucketedMinibatches,
-    Cutout,
-    DataIterator,
-    DatasetMinibatches,
-    Flip,
-    Hdf5Minibatches,
-    IterableBatches,
-    Minibatches,
-    MixUp,
-    MultiHot,
-    Normalize,
-    OneHot,
-    Online,
-    Pad,
-    RandomCrop,
-    Rotate90,
-    SequenceChunks,
-    Undivided,
-    Wrapper,
-)
+from brainstorm import data_iterators as di
+from brainstorm import hooks, layers, value_modifiers
 from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.handlers.native import NativeHandler
-from brainstorm.hooks import (
-    EarlyStopper,
-    Hook,
-    ModifyStepperAttribute,
-    MonitorLayerGradients,
-    MonitorScores,
-    SaveBestNetwork,
-    StopAfterEpoch,
-    StopOnNan,
-)
-from brainstorm.layers import (
-    Accuracy,
-    BatchNorm,
-    Convolution2D,
-    Dropout,
-    FullyConnected,
-    Gru,
-    Input,
-    Loss,
-    Lstm,
-    SoftmaxCE,
-)
 from brainstorm.scorers import Accuracy as AccuracyScorer
 from brainstorm.training import Exponential, MomentumStepper
-from brainstorm.value_modifiers import (
-    ClipValues,
-    ConstrainL2Norm,
-    FreezeValues,
-    L1Decay,
-    L2Decay,
-    MaskValues,
-)
 
 RND = np.random.RandomState(0)
 T, N = 5, 11
@@ -104,15 +53,15 @@ UNEQUAL = {
 
 def large_batches(**options):
     """Return batches of a file."""
-    return Hdf5Minibatches(LARGE, 2, window=2, default="default", targets="targets", **options)
+    return di.Hdf5Minibatches(LARGE, 2, window=2, default="default", targets="targets", **options)
 
 
 def six_batches():
     """Yield batches that are the same in every epoch."""
-    yield from Minibatches(2, shuffle=False, **SEQUENCES)()
+    yield from di.Minibatches(2, shuffle=False, **SEQUENCES)()
 
 
-class WithoutMask(Wrapper):
+class WithoutMask(di.Wrapper):
     """A user's wrapper that takes data away."""
 
     def __init__(self, iter):
@@ -124,7 +73,7 @@ class WithoutMask(Wrapper):
             yield {name: batch[name] for name in self.data_shapes}
 
 
-class RandomRows(DataIterator):
+class RandomRows(di.DataIterator):
     """A user's iterator: every batch is drawn, and nothing is known of resuming."""
 
     def __init__(self):
@@ -136,7 +85,7 @@ class RandomRows(DataIterator):
             yield {name: array[:, rows] for name, array in SEQUENCES.items()}
 
 
-class EveryOther(Minibatches):
+class EveryOther(di.Minibatches):
     """A user's iterator that changes how another one iterates."""
 
     def __call__(self, handler=None):
@@ -146,40 +95,44 @@ class EveryOther(Minibatches):
 
 
 ITERATORS = {
-    "undivided": lambda: Undivided(**SEQUENCES),
-    "minibatches": lambda: Minibatches(3, **SEQUENCES),
-    "in order": lambda: Minibatches(3, shuffle=False, **SEQUENCES),
-    "neighbours": lambda: Minibatches(2, shuffle="batches", **SEQUENCES),
-    "hdf5": lambda: Minibatches(3, **ON_DISK),
-    "hdf5 neighbours": lambda: Minibatches(2, shuffle="batches", **ON_DISK),
-    "cut": lambda: Minibatches(3, cut_according_to=LENGTHS, **SEQUENCES),
-    "online": lambda: Online(**SEQUENCES),
-    "chunks": lambda: SequenceChunks(2, 3, cut_according_to=LENGTHS, **SEQUENCES),
-    "noisy chunks": lambda: AddGaussianNoise(
-        SequenceChunks(2, 4, **SEQUENCES), {"default": 0.1}
+    "undivided": lambda: di.Undivided(**SEQUENCES),
+    "minibatches": lambda: di.Minibatches(3, **SEQUENCES),
+    "in order": lambda: di.Minibatches(3, shuffle=False, **SEQUENCES),
+    "neighbours": lambda: di.Minibatches(2, shuffle="batches", **SEQUENCES),
+    "hdf5": lambda: di.Minibatches(3, **ON_DISK),
+    "hdf5 neighbours": lambda: di.Minibatches(2, shuffle="batches", **ON_DISK),
+    "cut": lambda: di.Minibatches(3, cut_according_to=LENGTHS, **SEQUENCES),
+    "online": lambda: di.Online(**SEQUENCES),
+    "chunks": lambda: di.SequenceChunks(2, 3, cut_according_to=LENGTHS, **SEQUENCES),
+    "noisy chunks": lambda: di.AddGaussianNoise(
+        di.SequenceChunks(2, 4, **SEQUENCES), {"default": 0.1}
     ),
-    "one hot": lambda: AddSaltNPepper(
-        OneHot(Minibatches(3, **CLASSES), {"default": 3}), {"default": 0.2}
+    "one hot": lambda: di.AddSaltNPepper(
+        di.OneHot(di.Minibatches(3, **CLASSES), {"default": 3}), {"default": 0.2}
     ),
-    "multi hot": lambda: MultiHot(Online(**LISTS), {"default": 3}),
-    "nested noise": lambda: AddSaltNPepper(
-        AddGaussianNoise(AddGaussianNoise(RandomRows(), {"default": 0.1}), {"default": 0.2}),
+    "multi hot": lambda: di.MultiHot(di.Online(**LISTS), {"default": 3}),
+    "nested noise": lambda: di.AddSaltNPepper(
+        di.AddGaussianNoise(di.AddGaussianNoise(RandomRows(), {"default": 0.1}), {"default": 0.2}),
         {"default": 0.1},
     ),
     "window": lambda: large_batches(),
     "window neighbours": lambda: large_batches(shuffle="batches"),
     "window in order": lambda: large_batches(shuffle=False),
-    "noisy window": lambda: AddGaussianNoise(large_batches(), {"default": 0.1}),
-    "items": lambda: DatasetMinibatches(ITEMS, 3),
-    "iterable": lambda: AddSaltNPepper(IterableBatches(six_batches), {"default": 0.1}),
-    "mixed": lambda: MixUp(Minibatches(3, **SEQUENCES), ["default"]),
-    "normalized": lambda: Normalize(Minibatches(3, **SEQUENCES), {"default": ([0, 1, 2], 3)}),
+    "noisy window": lambda: di.AddGaussianNoise(large_batches(), {"default": 0.1}),
+    "items": lambda: di.DatasetMinibatches(ITEMS, 3),
+    "iterable": lambda: di.AddSaltNPepper(di.IterableBatches(six_batches), {"default": 0.1}),
+    "mixed": lambda: di.MixUp(di.Minibatches(3, **SEQUENCES), ["default"]),
+    "normalized": lambda: di.Normalize(di.Minibatches(3, **SEQUENCES), {"default": ([0, 1, 2], 3)}),
     "user's": RandomRows,
-    "user's changed": lambda: AddGaussianNoise(EveryOther(2, **SEQUENCES), {"default": 0.1}),
-    "buckets": lambda: WithoutMask(BucketedMinibatches(3, pool=2, **UNEQUAL)),
-    "images": lambda: Cutout(
-        Rotate90(
-            Flip(RandomCrop(Pad(Minibatches(3, **IMAGES), {"default": 1}), {"default": (4, 4)})),
+    "user's changed": lambda: di.AddGaussianNoise(EveryOther(2, **SEQUENCES), {"default": 0.1}),
+    "buckets": lambda: WithoutMask(di.BucketedMinibatches(3, pool=2, **UNEQUAL)),
+    "images": lambda: di.Cutout(
+        di.Rotate90(
+            di.Flip(
+                di.RandomCrop(
+                    di.Pad(di.Minibatches(3, **IMAGES), {"default": 1}), {"default": (4, 4)}
+                )
+            ),
             {"default": 0.7},
         ),
         {"default": 2},
@@ -187,22 +140,36 @@ ITERATORS = {
 }  # fmt: skip
 
 HIDDEN = {
-    "dense": lambda: [FullyConnected(6, "tanh", name="Hidden"), BatchNorm(name="Norm")],
-    "lstm": lambda: [Lstm(4, name="Hidden"), Gru(3)],
-    "dropout": lambda: [Dropout(0.2, name="First"), FullyConnected(5, name="Hidden")],
-    "conv": lambda: [
-        Convolution2D(3, (3, 3), name="Hidden"),
-        BatchNorm(),
-        Dropout(0.1, name="First"),
+    "dense": lambda: [
+        layers.FullyConnected(6, "tanh", name="Hidden"),
+        layers.BatchNorm(name="Norm"),
     ],
-    "compact": lambda: [Lstm(4), FullyConnected(6, name="Hidden"), BatchNorm(), Gru(3)],
-    "modified": lambda: [FullyConnected(3, "tanh", name="Hidden"), Dropout(0.1, name="First")],
+    "lstm": lambda: [layers.Lstm(4, name="Hidden"), layers.Gru(3)],
+    "dropout": lambda: [layers.Dropout(0.2, name="First"), layers.FullyConnected(5, name="Hidden")],
+    "conv": lambda: [
+        layers.Convolution2D(3, (3, 3), name="Hidden"),
+        layers.BatchNorm(),
+        layers.Dropout(0.1, name="First"),
+    ],
+    "compact": lambda: [
+        layers.Lstm(4),
+        layers.FullyConnected(6, name="Hidden"),
+        layers.BatchNorm(),
+        layers.Gru(3),
+    ],
+    "modified": lambda: [
+        layers.FullyConnected(3, "tanh", name="Hidden"),
+        layers.Dropout(0.1, name="First"),
+    ],
 }
 
 MODIFIERS = {  # of the hidden layer called so: of values, of gradients
     "modified": (
-        {"W": MaskValues(np.eye(3)), "bias": FreezeValues()},
-        {"W": [L1Decay(0.02), L2Decay(0.01)], "bias": ClipValues(-0.1, 0.1)},
+        {"W": value_modifiers.MaskValues(np.eye(3)), "bias": value_modifiers.FreezeValues()},
+        {
+            "W": [value_modifiers.L1Decay(0.02), value_modifiers.L2Decay(0.01)],
+            "bias": value_modifiers.ClipValues(-0.1, 0.1),
+        },
     )
 }
 
@@ -217,13 +184,16 @@ HANDLERS = {
 
 def make_network(hidden="dense", handler="float32", features=(3,)):
     """Return a network with dropout, a statistics layer and modifiers."""
-    inp = Input({"default": ("T", "B", *features), "targets": ("T", "B", 1)})
+    inp = layers.Input({"default": ("T", "B", *features), "targets": ("T", "B", 1)})
     last = inp
     for layer in HIDDEN[hidden]():
         last >>= layer
-    projection, out = FullyConnected(2, "linear", name="Projection"), SoftmaxCE(name="Out")
-    last >> Dropout(0.3, name="Dropout") >> projection >> out - "loss" >> Loss()
-    count = Accuracy(name="Count")
+    projection, out = (
+        layers.FullyConnected(2, "linear", name="Projection"),
+        layers.SoftmaxCE(name="Out"),
+    )
+    last >> layers.Dropout(0.3, name="Dropout") >> projection >> out - "loss" >> layers.Loss()
+    count = layers.Accuracy(name="Count")
     projection >> count
     inp - "targets" >> "targets" - out
     inp - "targets" >> "targets" - count
@@ -231,15 +201,18 @@ def make_network(hidden="dense", handler="float32", features=(3,)):
     net = bs.Network.from_layer(inp, seed=1, handler=HANDLERS[handler](), memory=memory)
     net.output_name = "Out.outputs.predictions"
     net.initialize(bs.initializers.Gaussian(0.5), seed=2)
-    values, gradients = MODIFIERS.get(hidden, (ConstrainL2Norm(2.0), {}))
+    values, gradients = MODIFIERS.get(hidden, (value_modifiers.ConstrainL2Norm(2.0), {}))
     net.set_weight_modifiers({"Hidden": values, "Projection": {"W": Jitter()}})
     net.set_gradient_modifiers(
-        {"Projection": [L2Decay(0.01), ClipValues(-1, 1)], "Hidden": gradients}
+        {
+            "Projection": [value_modifiers.L2Decay(0.01), value_modifiers.ClipValues(-1, 1)],
+            "Hidden": gradients,
+        }
     )
     return net
 
 
-class Jitter(FreezeValues):
+class Jitter(value_modifiers.FreezeValues):
     """A user's modifier that draws: keeps one value from before, at random."""
 
     def __call__(self, handler, view):
@@ -248,7 +221,7 @@ class Jitter(FreezeValues):
         handler.set_from_numpy(view, values)
 
 
-class WatchBits(Hook):
+class WatchBits(hooks.Hook):
     """Log sums over the bits of parameters and masks after every update, and global numbers."""
 
     def __init__(self):
@@ -275,22 +248,22 @@ def make_trainer(stepper=None, epochs=3):
     trainer = bs.Trainer(stepper, verbose=False)
     trainer.train_scorers = [AccuracyScorer()]
     trainer.add_hook(WatchBits())  # first: what an evaluation leaves in the buffers is undefined
-    trainer.add_hook(SaveBestNetwork("validation.total_loss", criterion="min"))
-    trainer.add_hook(MonitorScores("valid", [AccuracyScorer()], name="validation"))
-    trainer.add_hook(MonitorScores("valid", [], name="often", timescale="update", interval=2))
-    trainer.add_hook(MonitorLayerGradients("Hidden"))
+    trainer.add_hook(hooks.SaveBestNetwork("validation.total_loss", criterion="min"))
+    trainer.add_hook(hooks.MonitorScores("valid", [AccuracyScorer()], name="validation"))
+    trainer.add_hook(hooks.MonitorScores("valid", [], name="often", timescale="update", interval=2))
+    trainer.add_hook(hooks.MonitorLayerGradients("Hidden"))
     if "learning_rate" in stepper.hyperparameters:
-        trainer.add_hook(ModifyStepperAttribute(Exponential(0.05, 0.99), timescale="update"))
-    trainer.add_hook(EarlyStopper("validation.total_loss", patience=100))
-    trainer.add_hook(StopOnNan(timescale="update"))
-    trainer.add_hook(StopAfterEpoch(epochs, name="end"))
+        trainer.add_hook(hooks.ModifyStepperAttribute(Exponential(0.05, 0.99), timescale="update"))
+    trainer.add_hook(hooks.EarlyStopper("validation.total_loss", patience=100))
+    trainer.add_hook(hooks.StopOnNan(timescale="update"))
+    trainer.add_hook(hooks.StopAfterEpoch(epochs, name="end"))
     return trainer
 
 
 def make_validation(images=False):
     """Return data whose order is drawn anew at every evaluation."""
     features = IMAGES if images else SEQUENCES
-    return AddGaussianNoise(Minibatches(4, **features), {"default": 0.05})
+    return di.AddGaussianNoise(di.Minibatches(4, **features), {"default": 0.05})
 
 
 def train(trainer, net, iterator):

@@ -75,9 +75,10 @@ def test_data_begin_anew_when_they_end():
 
 
 def test_the_search_ends_with_the_last_finite_loss():
-    net = network(np.float32)
     with np.errstate(all="ignore"):
-        search = find_learning_rate(net, SgdStepper(), Undivided(**DATA), 1e-2, 1e38, 30)
+        search = find_learning_rate(
+            network(np.float32), SgdStepper(), Undivided(**DATA), 1e-2, 1e38, 30
+        )
     assert np.isfinite(search.losses).all()
 
 
@@ -125,15 +126,17 @@ def test_arguments_are_checked(options, text):
         find_learning_rate(network(), **arguments)
 
 
-def test_senseless_data():
-    with pytest.raises(
-        ValidationError, match=r"find_learning_rate: expected a data iterator, such"
-    ):
-        find_learning_rate(network(), SgdStepper(), INPUTS)
-    with pytest.raises(TrainingError, match=r"the training_data_iter \(function\) gave no batch"):
-        find_learning_rate(network(), SgdStepper(), lambda handler: iter(()))
-    bad = {**DATA, "default": np.full_like(INPUTS, np.nan)}
-    with pytest.raises(
-        TrainingError, match="expected a finite first loss, got nan. Check the data"
-    ):
-        find_learning_rate(network(), SgdStepper(), lambda handler: iter([bad]))
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (INPUTS, "find_learning_rate: expected a data iterator, such"),
+        (lambda handler: iter(()), "the training_data_iter (function) gave no batch"),
+        (
+            lambda handler: iter([{**DATA, "default": np.full_like(INPUTS, np.nan)}]),
+            "expected a finite first loss, got nan. Check the data",
+        ),
+    ],
+)
+def test_senseless_data(data, text):
+    with pytest.raises(ValidationError, match=re.escape(text)):
+        find_learning_rate(network(), SgdStepper(), data)

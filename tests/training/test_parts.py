@@ -53,18 +53,13 @@ def test_the_whole_of_several_parts():
     assert parts[0]["data"]["epoch"]["carried"][1].shape == (1, 3, 2)  # left as it was
 
 
-def test_a_single_part_is_the_whole():
-    only = part(0, 3)
-    assert combine_parts([only], STATISTICS) is only
-
-
-def test_between_two_epochs_there_is_nothing_to_put_together():
+def test_a_single_part_is_the_whole_and_between_two_epochs_there_is_nothing_to_put_together():
     parts = [part(0, 3), part(1, 2)]
+    assert combine_parts(parts[:1], STATISTICS) is parts[0]
     for each in parts:
         each["data"]["epoch"] = each["accumulation"] = None
     whole = combine_parts(parts, STATISTICS)
-    assert whole["accumulation"] is None
-    assert whole["data"]["epoch"] is None
+    assert whole["accumulation"] is whole["data"]["epoch"] is None
     assert take_part(whole["data"], 1, 2) == whole["data"]
 
 

@@ -22,7 +22,6 @@ from brainstorm.training import (
     AdamStepper,
     ForwardStepper,
     LossScaling,
-    MomentumStepper,
     NesterovStepper,
     ParameterGroup,
     SgdStepper,
@@ -64,27 +63,9 @@ def check_both_ways(monkeypatch):
     return run
 
 
-STEPPERS = [
-    lambda: SgdStepper(0.1), lambda: MomentumStepper(0.1, 0.9), lambda: NesterovStepper(0.1, 0.9),
-    lambda: AdamStepper(0.01), lambda: ForwardStepper(use_training_pass=True),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("make", STEPPERS)
-def test_bits_equal_direct_steps_with_changing_sizes(check_both_ways, make):
-    batches = [batch(T, B, i) for i, (T, B) in enumerate([(3, 4), (2, 2), (5, 3)] * 4)]
-    check_both_ways(lambda: train(network(), make(), batches))
-
-
 def trace_of(stepper):
     (trace,) = stepper.traces.values()
     return trace
-
-
-def test_the_step_that_is_traced_is_the_first():
-    net, stepper = network(), SgdStepper(0.1)
-    train(net, stepper, [batch()])
-    assert "python" not in {step.operation for step in trace_of(stepper).steps}
 
 
 class CountingStepper(SgdStepper):
@@ -113,81 +94,6 @@ class EveryOther(SgdStepper):
             super().update()
 
 
-@pytest.mark.parametrize("make", [AdamStepper, CountingStepper, RateInTheFormula, EveryOther])
-def test_rates_and_what_steppers_do_beside_operations_count_at_every_step(check_both_ways, make):
-    def run():
-        stepper = make(0.1)
-        stepper.start(net := network())
-        for i in range(6):
-            net.provide_external_data(batch(seed=i))
-            stepper.learning_rate = 0.1 / (i + 1)
-            stepper.run()
-        if make is CountingStepper:
-            assert stepper.direct == 6
-        return net.get("parameters")
-
-    check_both_ways(run)
-
-
-def change_modifiers(net):
-    net.set_gradient_modifiers(ClipValues(-1e-3, 1e-3))
-
-
-def change_a_modifier(net):
-    net.gradient_modifiers["Out_projection"] = net.gradient_modifiers.get("Out_projection", {})
-    for modifiers in net.gradient_modifiers.values():
-        for modifier in (m for several in modifiers.values() for m in several):
-            modifier.factor = 0.5
-
-
-def change_an_attribute(net):
-    net.layers["Dropout"].keep_prob = 0.9
-
-
-def change_handler(net):
-    net.set_handler(NumpyHandler(seed=5))
-
-
-def keep_deltas(net):
-    net.keep_input_deltas = True
-
-
-def grow(net):
-    net.provide_external_data(batch(T=9, B=9))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [change_modifiers, change_a_modifier, change_an_attribute, change_handler, keep_deltas, grow],
-)
-def test_what_changes_between_steps_is_seen(check_both_ways, change):
-    def run():
-        net, stepper = network(), SgdStepper(0.1)
-        net.set_gradient_modifiers(L2Decay(0.1))
-        train(net, stepper, [batch(seed=i) for i in range(4)])
-        assert net.handler.replays
-        change(net)
-        if change is change_handler:
-            stepper.start(net)
-        for i in range(4):
-            net.provide_external_data(batch(seed=i))
-            stepper.run()
-        return net.get("parameters")
-
-    check_both_ways(run)
-
-
-def test_a_modifier_whose_first_call_is_another_one(check_both_ways):
-    """It keeps the gradients of the first step, and gives them back from then on."""
-
-    def run():
-        net = network()
-        net.set_gradient_modifiers({"Lstm": FreezeValues()})
-        return train(net, SgdStepper(0.1), [batch(seed=i) for i in range(4)])
-
-    check_both_ways(run)
-
-
 class PlainNumpyLayerImpl(Layer):
     """Computes with NumPy, counts its calls and looks at values: none of it can be traced."""
 
@@ -207,22 +113,82 @@ class PlainNumpyLayerImpl(Layer):
         buffers.input_deltas.default[...] += buffers.output_deltas.default * slope
 
 
-def test_a_layer_that_computes_with_numpy_is_called(check_both_ways):
+class SaysItIsTraceableLayerImpl(Layer):
+    is_traceable = True
+
+    def setup(self, kwargs, in_shapes):
+        return {"default": in_shapes["default"]}, {}, {}
+
+    def forward_pass(self, buffers, training_pass=True):
+        self.handler.copy_to(buffers.inputs.default, buffers.outputs.default)
+
+    def backward_pass(self, buffers):
+        dx, dy = buffers.input_deltas.default, buffers.output_deltas.default
+        self.handler.add_tt(dx, dy, dx)
+
+
+class LooksAtValuesLayerImpl(SaysItIsTraceableLayerImpl):
+    """Does not say that it is traceable itself: what its base says does not count."""
+
+    def forward_pass(self, buffers, training_pass=True):
+        factor = 1.0 + (self.handler.get_numpy_copy(buffers.inputs.default).max() > 2.0)
+        self.handler.mult_st(factor, buffers.inputs.default, buffers.outputs.default)
+
+
+def own(cls, name):
+    """Return a layer of a class of one's own."""
+    return ConstructionWrapper.create(cls, name=name)
+
+
+def with_freezing():
+    """Return a network whose modifier keeps the first gradients, and gives them from then on."""
+    net = network()
+    net.set_gradient_modifiers({"Lstm": FreezeValues()})
+    return net
+
+
+TRAININGS = {
+    "nesterov": (network, lambda: NesterovStepper(0.1, 0.9)),
+    "adam": (network, lambda: AdamStepper(0.1)),
+    "forward": (network, lambda: ForwardStepper(use_training_pass=True)),
+    "counting": (network, lambda: CountingStepper(0.1)),
+    "rate in the formula": (network, lambda: RateInTheFormula(0.1)),
+    "every other": (network, lambda: EveryOther(0.1)),
+    "first call": (with_freezing, lambda: SgdStepper(0.1)),
+    "looks at values": (
+        lambda: network(FullyConnected(4, "rel"), own(LooksAtValuesLayerImpl, "Looks")),
+        lambda: SgdStepper(0.1),
+    ),
+    "numpy": (
+        lambda: network(FullyConnected(4, "tanh"), own(PlainNumpyLayerImpl, "Plain")),
+        lambda: SgdStepper(0.1),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_bits_equal_direct_steps_with_changing_sizes_and_rates(check_both_ways, name):
+    make_network, make_stepper = TRAININGS[name]
+
     def run():
-        hidden = ConstructionWrapper.create(PlainNumpyLayerImpl, name="Plain")
-        net, stepper = network(FullyConnected(4, "tanh"), hidden), SgdStepper(0.1)
-        parameters = train(net, stepper, [batch(seed=i) for i in range(5)])
-        assert net.layers["Plain"].calls == 5
-        return parameters
+        net, stepper = make_network(), make_stepper()
+        stepper.start(net)
+        for i, (T, B) in enumerate([(3, 4), (2, 2), (5, 3)] * 4):
+            net.provide_external_data(batch(T, B, i))
+            if "learning_rate" in stepper.hyperparameters:
+                stepper.learning_rate = 0.1 / (i + 1)
+            stepper.run()
+        assert name != "counting" or stepper.direct == 12
+        assert name != "numpy" or net.layers["Plain"].calls == 12
+        return net.get("parameters")
 
     check_both_ways(run)
 
 
-def test_such_a_layer_does_not_make_its_trace_invalid():
-    hidden = ConstructionWrapper.create(PlainNumpyLayerImpl, name="Plain")
-    net, stepper = network(FullyConnected(4), hidden), SgdStepper(0.1)
-    train(net, stepper, [batch(), batch()])
-    trace = trace_of(stepper)
+def test_a_layer_of_numpy_does_not_make_its_trace_invalid():
+    net, stepper = network(FullyConnected(4), own(PlainNumpyLayerImpl, "Plain")), SgdStepper(0.1)
+    train(net, stepper, [batch()])
+    trace = trace_of(stepper)  # the first step is the one that is traced
     assert [step.place for step in trace.steps if step.operation == "python"] == [
         "Plain, forward", "Plain, backward",
     ]  # fmt: skip
@@ -236,12 +202,12 @@ def test_the_debug_handler_runs_the_layers():
     assert stepper.traces == {}
 
 
-def test_copies_of_a_stepper_start_without_traces():
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))])
+def test_copies_of_a_stepper_start_without_traces(copied):
     stepper = SgdStepper(0.1)
     train(network(), stepper, [batch(), batch()])
-    trace_of(stepper)
-    assert copy.deepcopy(stepper).traces == {}
-    assert pickle.loads(pickle.dumps(stepper)).traces == {}
+    assert len(stepper.traces) == 1
+    assert copied(stepper).traces == {}
 
 
 def test_traces_that_were_not_used_for_long_are_dropped(monkeypatch):
@@ -282,48 +248,6 @@ def test_net_plan_does_nothing_but_with_a_debug_handler_the_passes(does_passes):
     assert (net.get("gradients") == 7).all() != does_passes
     for path, expected in before.items():
         assert np.array_equal(net.get(path), expected) or does_passes
-
-
-class SaysItIsTraceableLayerImpl(Layer):
-    is_traceable = True
-
-    def setup(self, kwargs, in_shapes):
-        return {"default": in_shapes["default"]}, {}, {}
-
-    def forward_pass(self, buffers, training_pass=True):
-        self.handler.copy_to(buffers.inputs.default, buffers.outputs.default)
-
-    def backward_pass(self, buffers):
-        dx, dy = buffers.input_deltas.default, buffers.output_deltas.default
-        self.handler.add_tt(dx, dy, dx)
-
-
-class LooksAtValuesLayerImpl(SaysItIsTraceableLayerImpl):
-    """Does not say that it is traceable itself: what its base says does not count."""
-
-    def forward_pass(self, buffers, training_pass=True):
-        factor = 1.0 + (self.handler.get_numpy_copy(buffers.inputs.default).max() > 2.0)
-        self.handler.mult_st(factor, buffers.inputs.default, buffers.outputs.default)
-
-
-def test_what_a_base_class_says_of_itself_does_not_count(check_both_ways):
-    def run():
-        hidden = ConstructionWrapper.create(LooksAtValuesLayerImpl, name="Looks")
-        net = network(FullyConnected(4, "rel"), hidden)
-        return train(net, SgdStepper(0.1), [batch(seed=i) for i in range(6)])
-
-    assert not LooksAtValuesLayerImpl.is_traceable
-    check_both_ways(run)
-
-
-def test_a_method_that_an_object_was_given_is_called_at_every_step():
-    hidden = ConstructionWrapper.create(SaysItIsTraceableLayerImpl, name="Plain")
-    net, stepper = network(FullyConnected(4), hidden), SgdStepper(0.1)
-    layer, calls = net.layers["Plain"], []
-    original = layer.forward_pass
-    layer.forward_pass = lambda *args: (calls.append(1), original(*args))
-    train(net, stepper, [batch(seed=i) for i in range(5)])
-    assert len(calls) == 5
 
 
 def test_a_step_that_fails_leaves_no_trace():
@@ -377,7 +301,7 @@ def test_different_networks_run_side_by_side_on_one_handler():
         np.testing.assert_array_equal(found, results["alone"])
 
 
-# -- what a user puts in between ---------------------------------------------------------------
+# -- what changes between steps, or is put there by a user ----------------------------------------
 
 
 def smaller(net):
@@ -388,10 +312,6 @@ class ClippingNetwork(Network):
     def backward_pass(self, *args, **kwargs):
         super().backward_pass(*args, **kwargs)
         smaller(self)
-
-
-def subclass_network(net, stepper):
-    net.__class__ = ClippingNetwork
 
 
 def replace_a_pass_of_the_network(net, stepper):
@@ -406,52 +326,56 @@ def replace_update_of_the_stepper(net, stepper):
     stepper.update = update
 
 
-def move_a_modifier(net, stepper):
-    modifiers = net.gradient_modifiers["Dense"]
-    modifiers["bias"] = modifiers.pop("W")
-
-
 def replace_a_pass_of_a_layer(net, stepper):
-    layer = net.layers["Plain"]
-    layer.forward_pass = lambda views, training_pass: net.handler.mult_st(
+    net.layers["Plain"].forward_pass = lambda views, training_pass: net.handler.mult_st(
         0.5, views.inputs.default, views.outputs.default
     )
 
 
-def put_a_pass_back(net, stepper):
-    del net.layers["Dense"].forward_pass
+def change_handler(net, stepper):
+    net.set_handler(NumpyHandler(seed=5))
+    stepper.start(net)
 
 
-def change_the_growth_of_the_loss_scale(net, stepper):
-    stepper.loss_scaling.growth_interval = 1
+CHANGES = {
+    "class of the network": lambda net, _: setattr(net, "__class__", ClippingNetwork),
+    "pass of the network": replace_a_pass_of_the_network,
+    "update of the stepper": replace_update_of_the_stepper,
+    "pass of a layer": replace_a_pass_of_a_layer,
+    "pass put back": lambda net, _: delattr(net.layers["Dense"], "forward_pass"),
+    "modifiers": lambda net, _: net.set_gradient_modifiers(ClipValues(-1e-4, 1e-4)),
+    "a modifier": lambda net, _: setattr(net.gradient_modifiers["Lstm"]["Rz"][0], "factor", 0.5),
+    "place of a modifier": lambda net, _: net.gradient_modifiers.update(
+        Dense={"bias": net.gradient_modifiers["Dense"]["W"]}
+    ),
+    "attribute": lambda net, _: setattr(net.layers["Dropout"], "keep_prob", 0.9),
+    "handler": change_handler,
+    "deltas": lambda net, _: setattr(net, "keep_input_deltas", True),
+    "size": lambda net, _: net.provide_external_data(batch(T=9, B=9)),
+    "loss scaling": lambda _, stepper: setattr(stepper.loss_scaling, "growth_interval", 1),
+}
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        subclass_network, replace_a_pass_of_the_network, replace_update_of_the_stepper,
-        move_a_modifier, replace_a_pass_of_a_layer, put_a_pass_back,
-        change_the_growth_of_the_loss_scale,
-    ],
-)  # fmt: skip
-def test_what_is_put_in_between_happens_at_every_step(check_both_ways, change):
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_changes_between_steps_is_seen(check_both_ways, name):
     def run():
-        plain = ConstructionWrapper.create(PlainNumpyLayerImpl, name="Plain")
-        net = network(FullyConnected(4, "tanh", name="Dense"), plain)
-        net.set_gradient_modifiers(Dense={"W": ClipValues(-1e-3, 1e-3)})
-        dense = net.layers["Dense"]
-        if change is put_a_pass_back:
-            original = dense.forward_pass
-            dense.forward_pass = lambda views, training_pass: (
+        dense, plain = FullyConnected(4, "tanh", name="Dense"), own(PlainNumpyLayerImpl, "Plain")
+        net = network(Lstm(5), Dropout(0.3), BatchNorm(), dense, plain)
+        net.set_gradient_modifiers(Dense={"W": ClipValues(-1e-3, 1e-3)}, Lstm=L2Decay(0.1))
+        if name == "pass put back":
+            layer = net.layers["Dense"]
+            original = layer.forward_pass
+            layer.forward_pass = lambda views, training_pass: (
                 original(views, training_pass),
                 net.handler.fill(views.outputs.default, 0.1),
             )
         stepper = SgdStepper(0.1)
         stepper.loss_scaling = LossScaling(4.0, growth_interval=1000)
         stepper.start(net)
-        for i in range(6):
-            if i == 3:
-                change(net, stepper)
+        for i in range(8):
+            if i == 4:
+                assert net.handler.replays
+                CHANGES[name](net, stepper)
             net.provide_external_data(batch(seed=i))
             stepper.run()
         return np.append(net.get("parameters"), stepper.loss_scaling.scale)
@@ -467,29 +391,29 @@ class CountingScaling(LossScaling):
         super().judge(handler, gradients)
 
 
-def test_parts_of_a_users_own_are_called_at_every_step():
-    net, stepper = network(FullyConnected(4)), SgdStepper(0.1)
+def test_methods_of_a_users_own_are_called_at_every_step():
+    """Those of a part of the stepper, and one that a layer was given."""
+    plain = own(SaysItIsTraceableLayerImpl, "Plain")
+    net, stepper = network(FullyConnected(4), plain), SgdStepper(0.1)
     stepper.loss_scaling = CountingScaling()
+    layer, calls = net.layers["Plain"], []
+    original = layer.forward_pass
+    layer.forward_pass = lambda *args: (calls.append(1), original(*args))
     train(net, stepper, [batch(seed=i) for i in range(5)])
-    assert stepper.loss_scaling.judged == 5
+    assert stepper.loss_scaling.judged == len(calls) == 5
 
 
-def test_numbers_of_groups_are_no_other_traces():
+def test_what_needs_no_other_traces():
+    """Numbers of groups; and memory that was outgrown is let go."""
     net, stepper = network(FullyConnected(4, name="Dense")), SgdStepper(0.1)
-    group = ParameterGroup("Dense", learning_rate_factor=0.5)
-    stepper.groups = [group]
+    stepper.groups = [group] = [ParameterGroup("Dense", learning_rate_factor=0.5)]
     stepper.start(net)
-    net.provide_external_data(batch())
-    for factor in (0.5, 0.25, 0.125):
-        group.learning_rate_factor = factor
-        stepper.run()
-    assert len(stepper.traces) == 1
-
-
-def test_traces_let_memory_go_that_was_outgrown():
-    net, stepper = network(FullyConnected(4)), SgdStepper(0.1)
-    train(net, stepper, [batch(T=1, B=b) for b in range(1, 30)])
-    assert len(stepper.traces) == 1
+    for b in range(1, 30):
+        net.provide_external_data(batch(T=1, B=b))
+        for factor in (0.5, 0.25):
+            group.learning_rate_factor = factor
+            stepper.run()
+        assert len(stepper.traces) == 1
     net.close()
     assert not stepper.traces
 
@@ -525,28 +449,25 @@ def test_what_moves_memory_waits_for_passes(disturb):
     assert not wrong
 
 
-class OneMore(SgdStepper):
-    def step(self):
-        self.parameters[:] += 1.0
-
-
 def test_what_is_read_while_another_thread_trains_is_of_one_step():
-    net, stepper = network(FullyConnected(300)), OneMore()
+    net, stepper = network(FullyConnected(300)), SgdStepper()
+    stepper.step = lambda: net.buffer.parameters.__iadd__(1.0)
     net.initialize(0)
     net.buffer.parameters[:] = 1.0
     stepper.start(net)
     net.provide_external_data(batch())
-    thread = threading.Thread(target=lambda: [stepper_step(net, stepper) for _ in range(300)])
+
+    def steps():
+        for _ in range(300):
+            with net.alone():
+                stepper.run()
+
+    thread = threading.Thread(target=steps)
     thread.start()
     for _ in range(100):
         found = net.get("parameters")
         assert (found == found[0]).all()
     thread.join()
-
-
-def stepper_step(net, stepper):
-    with net.alone():
-        stepper.run()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
