@@ -10,20 +10,6 @@ import pytest
 import brainstorm as bs
 from brainstorm import hooks
 from brainstorm.errors import TrainingError, see
-from brainstorm.hooks import (
-    AverageWeights,
-    EarlyStopper,
-    Hook,
-    ModifyStepperAttribute,
-    MonitorLoss,
-    ReturnToCheckpoint,
-    SaveBestNetwork,
-    SaveCheckpoint,
-    StopAfterEpoch,
-    StopAfterThresholdReached,
-    StopOnNan,
-    WithAverages,
-)
 from brainstorm.training import Linear, SgdStepper
 from tests.trainings import Call, fail_after, make_trainer
 
@@ -35,13 +21,13 @@ def logged(*values):
 
 def stateful(folder):
     return {
-        "AverageWeights": AverageWeights(0.5),
-        "EarlyStopper": EarlyStopper("given.loss", 9, restore_best=True),
-        "ReturnToCheckpoint": ReturnToCheckpoint(),
-        "SaveBestNetwork": SaveBestNetwork("given.loss"),
-        "SaveCheckpoint": SaveCheckpoint(folder / "run.hdf5", keep=2, best="given.loss"),
-        "StopAfterThresholdReached": StopAfterThresholdReached("given.loss", 0.0),
-        "WithAverages": WithAverages(SaveBestNetwork("given.loss", name="inner")),
+        "AverageWeights": hooks.AverageWeights(0.5),
+        "EarlyStopper": hooks.EarlyStopper("given.loss", 9, restore_best=True),
+        "ReturnToCheckpoint": hooks.ReturnToCheckpoint(),
+        "SaveBestNetwork": hooks.SaveBestNetwork("given.loss"),
+        "SaveCheckpoint": hooks.SaveCheckpoint(folder / "run.hdf5", keep=2, best="given.loss"),
+        "StopAfterThresholdReached": hooks.StopAfterThresholdReached("given.loss", 0.0),
+        "WithAverages": hooks.WithAverages(hooks.SaveBestNetwork("given.loss", name="inner")),
     }
 
 
@@ -60,16 +46,16 @@ def state_of(trainer):
 
 def test_all_hooks_with_a_state_are_here(tmp_path):
     classes = [getattr(hooks, name) for name in hooks.__all__]
-    own = [c for c in classes if c.get_state is not Hook.get_state]
+    own = [c for c in classes if c.get_state is not hooks.Hook.get_state]
     named = {c.__name__ for c in classes if c.state_names}
     assert {c.__name__ for c in own} | named == set(stateful(tmp_path))
-    assert all(c.begin_anew is not Hook.begin_anew for c in own)
+    assert all(c.begin_anew is not hooks.Hook.begin_anew for c in own)
 
 
 def test_hooks_know_nothing_of_the_network_before(net, batches, tmp_path):
     def train(*nets):
         values = [5.0, 1, 2, 3, 4] if len(nets) > 1 else [5.0, 3, 4]
-        end = StopAfterEpoch(0, name="end")
+        end = hooks.StopAfterEpoch(0, name="end")
         trainer = make_trainer(logged(*values), *stateful(tmp_path).values(), end)
         trainer.hooks["ReturnToCheckpoint"].returns = 2 * (len(nets) - 1)
         for number, net in enumerate(nets, 1):
@@ -87,8 +73,8 @@ def test_hooks_know_nothing_of_the_network_before(net, batches, tmp_path):
 
 
 def test_the_best_network_is_never_that_of_another_one(net, batches):
-    stopper = EarlyStopper("given.loss", 2, restore_best=True)
-    values, end = logged(5.0, 1, 1, 4, 6, 7, 0), StopAfterEpoch(2, name="end")
+    stopper = hooks.EarlyStopper("given.loss", 2, restore_best=True)
+    values, end = logged(5.0, 1, 1, 4, 6, 7, 0), hooks.StopAfterEpoch(2, name="end")
     trainer = make_trainer(values, stopper, end, stepper=SgdStepper(0.0))
     trainer.train(net, batches)
     other, end.max_epochs = other_network(net), 9
@@ -99,7 +85,7 @@ def test_the_best_network_is_never_that_of_another_one(net, batches):
 
 
 def test_a_hook_begins_anew_with_another_trainer_and_goes_on_with_its_own(net, batches):
-    averages = AverageWeights(0.5)
+    averages = hooks.AverageWeights(0.5)
 
     def train(*, epochs):
         trainer.hooks["end"].max_epochs = epochs
@@ -107,12 +93,12 @@ def test_a_hook_begins_anew_with_another_trainer_and_goes_on_with_its_own(net, b
         return averages.get_state()["count"]
 
     for _ in range(2):
-        trainer = make_trainer(averages, StopAfterEpoch(0, name="end"))
+        trainer = make_trainer(averages, hooks.StopAfterEpoch(0, name="end"))
         assert [train(epochs=1), train(epochs=2)] == [4, 8]
 
 
 def test_a_state_that_was_set_goes_with_the_next_network(net, batches):
-    trainer = make_trainer(AverageWeights(0.5), epochs=1)
+    trainer = make_trainer(hooks.AverageWeights(0.5), epochs=1)
     trainer.train(net, batches)
     trainer.set_state(trainer.get_state())
     trainer.train(other_network(net), batches)
@@ -124,9 +110,9 @@ def test_a_checkpoint_of_another_network_is_none_to_return_to(net, batches, tmp_
         if update_nr == 5:
             net.handler.fill(net.buffer.parameters, np.nan)
 
-    schedule, end = ModifyStepperAttribute(Linear(0.1, 0.1, 1)), StopAfterEpoch(1)
-    save = SaveCheckpoint(tmp_path / "run.hdf5")
-    trainer = make_trainer(Call(spoil), schedule, save, ReturnToCheckpoint(), end)
+    schedule, end = hooks.ModifyStepperAttribute(Linear(0.1, 0.1, 1)), hooks.StopAfterEpoch(1)
+    save = hooks.SaveCheckpoint(tmp_path / "run.hdf5")
+    trainer = make_trainer(Call(spoil), schedule, save, hooks.ReturnToCheckpoint(), end)
     trainer.train(net, batches)
     schedule.factor, end.max_epochs = 0.25, 2
     trainer.train(other_network(net), batches)
@@ -137,7 +123,7 @@ def test_a_checkpoint_of_another_network_is_none_to_return_to(net, batches, tmp_
 
 
 def test_averages_are_not_scored_with_another_network(net, train, batches):
-    trainer = train(AverageWeights(), WithAverages(MonitorLoss("valid")))
+    trainer = train(hooks.AverageWeights(), hooks.WithAverages(hooks.MonitorLoss("valid")))
     assert trainer.evaluate(net, valid=batches)
     text = "(WithAverages), net: expected the network whose parameters were averaged, got"
     with pytest.raises(TrainingError, match=re.escape(text)):
@@ -145,7 +131,7 @@ def test_averages_are_not_scored_with_another_network(net, train, batches):
 
 
 def test_an_epoch_that_is_begun_again_is_looked_at_from_its_first_loss(net, batches):
-    stopper = StopOnNan(check_parameters=False, timescale="update")
+    stopper = hooks.StopOnNan(check_parameters=False, timescale="update")
     trainer = make_trainer(fail_after(3), stopper, stepper=SgdStepper(0.0), epochs=1)
     with pytest.raises(RuntimeError, match="lost"):
         trainer.train(net, batches)

@@ -21,7 +21,6 @@ from brainstorm.layers import FullyConnected
 from brainstorm.tools import evaluate
 from brainstorm.training import GradientAccumulation, MomentumStepper, SgdStepper
 from tests.networks import trainable
-from tests.runs import make_network, outcome, resumed_run, whole_run  # noqa: F401
 from tests.trainings import Call, make_trainer
 
 RND = np.random.default_rng(0)
@@ -37,22 +36,25 @@ def network():
     return trainable(FullyConnected(5, "tanh"))
 
 
-def train(*hooks, epochs=2, net=None):
-    net = net or network()
-    trainer = make_trainer(*hooks, stepper=MomentumStepper(0.5, 0.9), epochs=epochs)
+def train(*hooks):
+    net = network()
+    trainer = make_trainer(*hooks, stepper=MomentumStepper(0.5, 0.9), epochs=2)
     trainer.train(net, Minibatches(4, shuffle=False, **DATA), valid=Minibatches(8, **DATA))
     return trainer, net
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.6, 0.999])
 def test_formula(decay):
+    """Also in a second training, which goes on."""
     averages = AverageWeights(decay)
     trainer, net = train(remember(), averages)
+    trainer.hooks["StopAfterEpoch"].max_epochs = 3
+    trainer.train(net, Minibatches(4, shuffle=False, **DATA))
     expected, *seen = trainer.logs["seen"]  # the first are those before the training
     for n, parameters in enumerate(seen):
         d = min(decay, (1 + n) / (10 + n))
         expected = d * expected + (1 - d) * parameters
-    assert len(seen) == 12
+    assert len(seen) == 18
     np.testing.assert_allclose(averages.average, expected, rtol=1e-9, atol=1e-12)
     assert not np.allclose(averages.average, net.get("parameters")) or decay == 0.0
 
@@ -99,69 +101,41 @@ def test_a_hook_with_averages_can_stop():
     assert trainer.current_update_nr == 0
 
 
-def test_a_second_training_goes_on():
-    averages = AverageWeights(0.9)
-    trainer, net = train(averages, remember())
-    first = np.array(averages.average)
-    trainer.hooks["StopAfterEpoch"].max_epochs = 3
-    trainer.train(net, Minibatches(4, shuffle=False, **DATA), valid=Minibatches(8, **DATA))
-    expected, n = first, 12
-    for parameters in trainer.logs["seen"][13:]:
-        d = min(0.9, (1 + n) / (10 + n))
-        expected, n = d * expected + (1 - d) * parameters, n + 1
-    assert n == 18
-    np.testing.assert_allclose(averages.average, expected, rtol=1e-9)
-
-
-def test_a_run_is_resumed_exactly(tmp_path):
-    def hooks():
-        save = SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", interval=5, keep=9)
-        best = SaveBestNetwork("rolling_training.total_loss", criterion="min", name="averaged")
-        return [AverageWeights(0.9), save, WithAverages(best)]
-
-    whole = whole_run("dense", "minibatches", "float32", MomentumStepper(0.05, 0.9), hooks())
-    again = resumed_run(tmp_path / "run-5.hdf5", "minibatches")
-    assert outcome(*again) == outcome(*whole)
-    for trainer, _ in (whole, again):
-        assert trainer.hooks["averaged"].hook.trainer is trainer
-    averages = [trainer.hooks["AverageWeights"].average for trainer, _ in (whole, again)]
-    assert np.array_equal(*averages)
-
-
 @pytest.mark.parametrize("bad", [-0.1, 1.0, "x", None])
 def test_decay_is_checked(bad):
-    text = (
-        f"hook 'AverageWeights' (AverageWeights), decay: expected a number in [0, 1), got {bad!r}."
-    )
-    with pytest.raises(TrainingError, match=re.escape(text)):
+    text = f"'AverageWeights' (AverageWeights), decay: expected a number in [0, 1), got {bad!r}."
+    with pytest.raises(TrainingError, match=re.escape(f"hook {text}")):
         AverageWeights(bad)
 
 
-def test_only_hooks_that_look_at_the_network_run_with_averages():
-    for hook in (SaveCheckpoint("run.hdf5"), MonitorLoss):
-        with pytest.raises(
-            TrainingError, match="WithAverages, hook: expected a monitor or a saver"
-        ):
-            WithAverages(hook)
+def of_another_network():
+    averages = AverageWeights()
+    averages.set_state({"count": 2, "average": np.zeros(3)})
+    return averages
 
 
-def test_errors():
-    with pytest.raises(
-        TrainingError, match=r"\(AverageWeights\): nothing was averaged yet\. Train"
-    ):
-        AverageWeights().network(network())
-    with pytest.raises(UnknownPathError, match=r"\(WithAverages\): unknown hook 'AverageWeights'"):
-        train(WithAverages(MonitorLoss("valid")))
-    with pytest.raises(
-        TrainingError, match="averages: expected the name of an AverageWeights, got"
-    ):
-        train(MonitorLoss("valid"), WithAverages(MonitorLoss("valid", name="m"), "MonitorLoss"))
-    other = AverageWeights()
-    other.set_state({"count": 2, "average": np.zeros(3)})
-    with pytest.raises(
-        TrainingError, match=r"expected averages of \d+ parameters, got '3 of anoth"
-    ):
-        train(other)
+@pytest.mark.parametrize(
+    ("act", "text"),
+    [
+        *(
+            (lambda hook=hook: WithAverages(hook), "WithAverages, hook: expected a monitor or a sa")
+            for hook in (SaveCheckpoint("run.hdf5"), MonitorLoss)
+        ),
+        (lambda: AverageWeights().network(network()), "(AverageWeights): nothing was averaged yet"),
+        (lambda: train(WithAverages(MonitorLoss("valid"))), "unknown hook 'AverageWeights'"),
+        (
+            lambda: train(
+                MonitorLoss("valid"), WithAverages(MonitorLoss("valid", "m"), "MonitorLoss")
+            ),
+            "averages: expected the name of an AverageWeights, got",
+        ),
+        (lambda: train(of_another_network()), "parameters, got '3 of another network'"),
+    ],
+)
+def test_errors(act, text):
+    error = UnknownPathError if text.startswith("unknown") else TrainingError
+    with pytest.raises(error, match=re.escape(text)):
+        act()
 
 
 def test_updates_are_counted_and_neither_batches_nor_the_call_before_them():

@@ -74,21 +74,18 @@ def test_common_options(name):
 
 
 @pytest.mark.parametrize(
-    ("options", "text"),
+    ("option", "expected", "wrong"),
     [
-        ({"timescale": "batch"}, r"timescale: expected 'epoch' or 'update', got 'batch'"),
-        ({"interval": 0}, r"interval: expected an integer >= 1, got 0"),
-        ({"interval": 1.5}, r"interval: expected an integer >= 1, got 1.5"),
-        ({"interval": float("inf")}, r"interval: expected an integer >= 1, got inf"),
-        ({"interval": None}, r"interval: expected an integer >= 1, got None"),
-        ({"name": "a.b"}, r"name: expected a non-empty string without dots, got 'a.b'"),
-        ({"name": ""}, r"name: expected a non-empty string without dots, got ''"),
-        ({"name": 3}, r"name: expected a non-empty string without dots, got 3"),
+        ("timescale", "'epoch' or 'update'", ["batch"]),
+        ("interval", "an integer >= 1", [0, 1.5, float("inf"), None]),
+        ("name", "a non-empty string without dots", ["a.b", "", 3]),
     ],
 )
-def test_common_options_are_checked(options, text):
-    with pytest.raises(TrainingError, match=r"hook .* \(Hook\), " + text):
-        hooks.Hook(**options)
+def test_common_options_are_checked(option, expected, wrong):
+    for value in wrong:
+        text = rf"hook .* \(Hook\), {option}: expected {expected}, got {value!r}"
+        with pytest.raises(TrainingError, match=text):
+            hooks.Hook(**{option: value})
 
 
 def test_hooks_can_be_called_by_hand(net):

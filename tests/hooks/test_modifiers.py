@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,31 +23,20 @@ class Watch(Hook):
 
 
 def test_schedules_by_epoch_and_by_update(train):
-    trainer = train(
-        Watch("epochs"), ModifyStepperAttribute(Linear(1.0, 0.0, 4)), stepper=MomentumStepper()
-    )
+    hook = ModifyStepperAttribute(Linear(1.0, 0.0, 4))
+    trainer = train(Watch("epochs"), hook, stepper=MomentumStepper())
     assert trainer.logs["epochs"] == [1.0, 0.75, 0.5]
-    trainer = train(
-        Watch("updates", timescale="update"),
-        ModifyStepperAttribute(Linear(1.0, 0.0, 8), timescale="update", interval=2),
-        epochs=1,
-    )
+    hook = ModifyStepperAttribute(Linear(1.0, 0.0, 8), timescale="update", interval=2)
+    trainer = train(Watch("updates", timescale="update"), hook, epochs=1)
     assert trainer.logs["updates"] == [1.0, 1.0, 0.875, 0.875, 0.75]
 
 
 def test_other_attributes_and_any_function(train):
     seen = []
-
-    def schedule(*args):
-        seen.append(args)
-        return 0.25
-
-    hook = ModifyStepperAttribute(schedule, "momentum")
+    hook = ModifyStepperAttribute(lambda *args: seen.append(args) or 0.25, "momentum")
     trainer = train(hook, epochs=1, stepper=MomentumStepper(momentum=0.9))
     assert trainer.stepper.momentum == 0.25
-    assert seen[1][:4] == (1, 4, "epoch", 1)
-    assert seen[1][5] is trainer.stepper
-    assert seen[1][6] is trainer.logs
+    assert seen[1] == (1, 4, "epoch", 1, trainer.net, trainer.stepper, trainer.logs)
 
 
 def test_unknown_attribute(train):
@@ -81,21 +71,11 @@ def test_a_schedule_is_called_with_counts_network_and_logs(wrong):
     ModifyStepperAttribute(math.hypot)  # compiled, any number of arguments
 
 
-class Run:
-    def __init__(self):
-        self.info = {"own": 1}
-
-
 def test_info_updater(train, net):
-    run = Run()
-    trainer = train(InfoUpdater(run), MonitorLoss("valid"))
-    assert run.info == {
-        "own": 1,
-        "epoch_nr": 2,
-        "update_nr": 8,
-        "logs": trainer.logs,
-        "nr_parameters": net.parameters_size,
-    }
+    run = SimpleNamespace(info={"own": 1})
+    logs = train(InfoUpdater(run), MonitorLoss("valid")).logs
+    counts = {"epoch_nr": 2, "update_nr": 8, "nr_parameters": net.parameters_size}
+    assert run.info == {"own": 1, "logs": logs, **counts}
 
 
 def test_info_updater_needs_an_info():

@@ -20,6 +20,7 @@ from brainstorm.hooks import (
 )
 from brainstorm.layers import Input, Loss, Recurrent, SquaredDifference
 from brainstorm.scorers import Accuracy
+from brainstorm.utils import flatten_items
 from tests.trainings import make_trainer
 
 LAYER_MONITORS = [
@@ -40,12 +41,7 @@ def last(logs):
 
 
 def assert_close(found, expected):
-    assert set(found) == set(expected)
-    for key, value in expected.items():
-        if isinstance(value, dict):
-            assert_close(found[key], value)
-        else:
-            assert found[key] == pytest.approx(value)
+    assert dict(flatten_items(found)) == pytest.approx(dict(flatten_items(expected)))
 
 
 def test_parameters(train, net):
@@ -63,33 +59,36 @@ def test_parameters(train, net):
 def test_gradients(train, net):
     logs = train(MonitorLayerGradients("Projection")).logs["MonitorGradients_Projection"]
     gradients = net.buffer.Projection.gradients
-    expected = {"W": statistics(gradients.W), "bias": statistics(gradients.bias)}
-    assert_close(last(logs), expected)
+    assert_close(last(logs), {name: statistics(gradients[name]) for name in ("W", "bias")})
     assert logs["W"]["max"][-1] > 0
 
 
-def test_inputs_and_outputs(train, net):
-    logs = train(MonitorLayerInOuts("Output")).logs["MonitorInOuts_Output"]
+@pytest.mark.parametrize(
+    ("monitor", "layer", "ports"),
+    [
+        (
+            MonitorLayerInOuts,
+            "Output",
+            {"inputs": ("default", "targets"), "outputs": ("predictions", "loss")},
+        ),
+        (
+            MonitorLayerDeltas,
+            "Projection",
+            {"input_deltas": ("default",), "output_deltas": ("default",)},
+        ),
+    ],
+)
+def test_ports(train, net, monitor, layer, ports):
+    logs = train(monitor(layer)).logs[f"{monitor.prefix}_{layer}"]
     expected = {
-        port: {name: statistics(net.get(f"Output.{port}.{name}")) for name in names}
-        for port, names in (
-            ("inputs", ["default", "targets"]),
-            ("outputs", ["predictions", "loss"]),
-        )
+        port: {name: statistics(net.get(f"{layer}.{port}.{name}")) for name in names}
+        for port, names in ports.items()
     }
     assert_close(last(logs), expected)
-    # before the first batch there is nothing to look at
-    assert len(logs["outputs"]["loss"]["max"]) == 2
-
-
-def test_deltas(train, net):
-    logs = train(MonitorLayerDeltas("Projection")).logs["MonitorDeltas_Projection"]
-    expected = {
-        port: {"default": statistics(net.get(f"Projection.{port}.default"))}
-        for port in ("input_deltas", "output_deltas")
-    }
-    assert_close(last(logs), expected)
-    assert logs["input_deltas"]["default"]["max"][-1] > 0
+    if monitor is MonitorLayerInOuts:  # before the first batch there is nothing to look at
+        assert len(logs["outputs"]["loss"]["max"]) == 2
+    else:
+        assert logs["input_deltas"]["default"]["max"][-1] > 0
 
 
 def test_deltas_that_nobody_needs_are_left_out_unless_kept(train, net):
@@ -153,7 +152,8 @@ def test_monitoring_leaves_the_training_as_it_is(train, net):
 def test_unknown_iterator(hook, train):
     with pytest.raises(
         UnknownPathError,
-        match=r"unknown data iterator 'vali'. Choices are: training_data_iter, valid. Did you",
+        match=r"\(Monitor\w+\): unknown data iterator 'vali'. Choices are: training_data_iter, "
+        r"valid. Did you mean 'valid'\? Give it to the training: trainer.train\(net, data, vali=\.",
     ):
         train(hook)
 

@@ -15,15 +15,12 @@ import pytest
 import brainstorm as bs
 from brainstorm.errors import DescriptionError, TrainingError, UnknownPathError
 from brainstorm.hooks import (
-    Hook,
     MonitorLoss,
-    MonitorScores,
     SaveBestNetwork,
     SaveCheckpoint,
     SaveLogs,
     SaveNetwork,
 )
-from brainstorm.scorers import Accuracy
 from brainstorm.tools import evaluate
 from brainstorm.training import Logs, Trainer
 from tests.trainings import Call, fail_after, make_trainer
@@ -48,19 +45,14 @@ def test_save_network(train, net, batches, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["net.hdf5"]
 
 
-def test_save_logs_has_the_last_entries(train, tmp_path):
-    file = tmp_path / "logs.hdf5"
-    trainer = train(SaveLogs(file), MonitorLoss("valid"))
-    assert Logs.load_hdf5(file) == trainer.logs
-    assert "end" in Logs.load_hdf5(file)
-
-
-def test_save_logs_saves_when_training_fails(train, tmp_path):
-    file = tmp_path / "logs.hdf5"
-    monitor = MonitorLoss("valid", timescale="update")
+def test_save_logs_has_the_last_entries_even_if_the_training_fails(train, tmp_path):
+    saver = SaveLogs(tmp_path / "logs.hdf5", interval=100)
+    trainer = train(saver, MonitorLoss("valid"))
+    assert Logs.load_hdf5(saver.filename) == trainer.logs
+    assert "end" in trainer.logs
     with pytest.raises(RuntimeError, match="lost"):
-        train(SaveLogs(file, interval=100), monitor, fail_after(6))
-    assert len(Logs.load_hdf5(file)["MonitorLoss.total_loss"]) == 7
+        train(saver, MonitorLoss("valid", timescale="update"), fail_after(6))
+    assert len(Logs.load_hdf5(saver.filename)["MonitorLoss.total_loss"]) == 7
 
 
 @pytest.mark.parametrize("in_file", [False, True])
@@ -82,19 +74,20 @@ def test_save_best_network(net, tmp_path, in_file, criterion, values, best):
         hook(epoch, epoch * 10, net, None, logs_with(*values[:epoch]))
     assert hook.best_so_far == values[best - 1]
     assert hook.best_t == best
-    loaded = hook.load_best_network()
-    assert isinstance(loaded, bs.Network)
-    assert set(loaded.get("parameters")) == {best}
-    assert set(loaded.get("Norm.internals.running_mean")) == {-best}
+    hook.finalize(net, None, {})
+    again = SaveBestNetwork("valid.score", hook.filename, criterion)
+    again.set_state(hook.get_state())
+    again.start(net, None, False, {})
+    again(5, 50, net, None, logs_with(math.nan))
+    assert (again.best_so_far, again.best_t) == (values[best - 1], best)
+    for each in (hook, again):
+        loaded = each.load_best_network()
+        assert isinstance(loaded, bs.Network)
+        assert set(loaded.get("parameters")) == {best}
+        assert set(loaded.get("Norm.internals.running_mean")) == {-best}
+        assert loaded.output_name == net.output_name
     assert set(net.get("parameters")) == {4}
     assert (hook.parameters is None) == in_file
-    assert loaded.output_name == net.output_name
-
-
-def test_best_network_counts_updates_on_that_timescale(net):
-    hook = SaveBestNetwork("valid.score", criterion="max", timescale="update")
-    hook(1, 17, net, None, logs_with(1.0))
-    assert hook.best_t == 17
 
 
 @pytest.mark.parametrize(("log", "own"), [("epoch", "update"), ("update", "epoch")])
@@ -112,6 +105,7 @@ def test_the_best_network_is_that_of_its_value_at_any_rhythm(train, log, own):
     other = "update" if log == "epoch" else "epoch"
     train(Call(drift, "drift", other), Call(number, "score", log), saver, epochs=4)
     assert (saver.best_so_far, *set(saver.parameters)) == (5, 2)
+    assert saver.best_t == {"epoch": 1, "update": 8}[own]
 
 
 @pytest.mark.parametrize("in_file", [False, True])
@@ -137,18 +131,6 @@ def test_best_network_of_a_network_that_was_filled_by_hand(net):
     assert set(hook.load_best_network().get("parameters")) == {2}
 
 
-def test_a_missing_log_is_an_error_once_training_runs(train):
-    with pytest.raises(
-        UnknownPathError,
-        match=r"unknown log 'valid.Acuracy'. Choices are: valid.total_loss, valid.Accuracy, "
-        r"rolling_training.total_loss. Did you mean 'valid.Accuracy'",
-    ):
-        train(
-            SaveBestNetwork("valid.Acuracy", criterion="max"),
-            MonitorScores("valid", [Accuracy()], name="valid"),
-        )
-
-
 def test_what_it_says(net, capsys):
     hook = SaveBestNetwork("valid.score", criterion="max", verbose=True, name="best")
     hook.start(net, None, False, {})
@@ -158,21 +140,6 @@ def test_what_it_says(net, capsys):
         "best >> valid.score improved from 1 to 2",
         "best >> best valid.score is 2, at 1",
     ]
-
-
-def test_state_of_the_best_network(net):
-    hook = SaveBestNetwork("valid.score", criterion="max")
-    shift(net, 5)
-    hook(3, 30, net, None, logs_with(1.0))
-    again = SaveBestNetwork("valid.score", criterion="max")
-    again.set_state(hook.get_state())
-    shift(net, 6)
-    again.start(net, None, False, {})
-    again(4, 40, net, None, logs_with(1.0, 0.5))
-    assert (again.best_so_far, again.best_t) == (1.0, 3)
-    loaded = again.load_best_network()
-    assert set(loaded.get("parameters")) == {5}
-    assert set(loaded.get("Norm.internals.running_mean")) == {-5}
 
 
 # -- whole runs ----------------------------------------------------------------------------------
@@ -228,8 +195,12 @@ def test_a_missing_log_is_an_error_once_it_should_be_there(train, tmp_path):
     name = "rolling_training.total_loss"
     train(SaveCheckpoint(tmp_path / "a", timescale="update", best=name))
     assert files_in(tmp_path) == ["a", "a-best"]
-    with pytest.raises(UnknownPathError, match="unknown log 'rolling.loss'. Choices are: roll"):
-        train(SaveCheckpoint(tmp_path / "b", timescale="update", best="rolling.loss"))
+    for hook in (
+        SaveCheckpoint(tmp_path / "b", timescale="update", best="rolling.loss"),
+        SaveBestNetwork("rolling.loss"),
+    ):
+        with pytest.raises(UnknownPathError, match="unknown log 'rolling.loss'. Choices are: roll"):
+            train(hook)
 
 
 def test_a_resumed_run_tidies_up_what_the_first_has_kept(net, batches, train, tmp_path):
@@ -240,11 +211,12 @@ def test_a_resumed_run_tidies_up_what_the_first_has_kept(net, batches, train, tm
     assert files_in(tmp_path) == ["run-12.hdf5", "run-16.hdf5", "run.hdf5"]
 
 
-def test_a_file_system_without_links(train, tmp_path, monkeypatch):
-    def refuse(source, target):
-        raise PermissionError("no links here")
+def refuse_links(source, target):
+    raise PermissionError("no links here")
 
-    monkeypatch.setattr("os.link", refuse)
+
+def test_a_file_system_without_links(train, tmp_path, monkeypatch):
+    monkeypatch.setattr("os.link", refuse_links)
     train(SaveCheckpoint(tmp_path / "run.hdf5", keep=2), epochs=1)
     assert updates_in(tmp_path) == {"run.hdf5": 4, "run-4.hdf5": 4}
 
@@ -271,9 +243,6 @@ def test_what_was_cut_short_is_tidied_up(train, tmp_path, monkeypatch, target, l
 def test_a_copy_for_which_there_is_no_space_leaves_nothing(train, tmp_path, monkeypatch):
     copied, seen = [], []
 
-    def refuse(source, target):
-        raise PermissionError("no links here")
-
     def copy(source, target):
         copied.append(target)
         target.write_bytes(source.read_bytes()[: 100 if len(copied) == 2 else None])
@@ -283,27 +252,36 @@ def test_a_copy_for_which_there_is_no_space_leaves_nothing(train, tmp_path, monk
     def look(*_):
         seen.append([name for name in files_in(tmp_path) if name != ".run.lock"])
 
-    monkeypatch.setattr("os.link", refuse)
+    monkeypatch.setattr("os.link", refuse_links)
     monkeypatch.setattr("shutil.copyfile", copy)
     train(SaveCheckpoint(tmp_path / "run", keep=2), Call(look, "look", "epoch"), epochs=3)
     assert seen == [[], [], ["run", "run-4"], ["run", "run-4"]]
     assert updates_in(tmp_path) == {"run": 12, "run-4": 4, "run-12": 12}
 
 
-def test_a_run_that_cannot_be_saved_says_so_before_the_first_update(net, batches, tmp_path):
-    def attempt(hook, iterator=batches, file="run.hdf5"):
-        make_trainer(SaveCheckpoint(tmp_path / file), hook).train(net, batches, valid=iterator)
+RATE = bs.hooks.ModifyStepperAttribute(lambda *counts: 0.1, name="rate")
 
-    with pytest.raises(
-        DescriptionError,
-        match=r"\[Trainer.hooks\]\[rate\]\[ModifyStepperAttribute.schedule\]: a function has no",
-    ) as caught:
-        attempt(bs.hooks.ModifyStepperAttribute(lambda *counts: 0.1, name="rate"))
+
+@pytest.mark.parametrize(
+    ("hooks", "valid", "file", "text"),
+    [
+        (
+            [RATE],
+            None,
+            "run",
+            r"\[Trainer.hooks\]\[rate\]\[ModifyStepperAttribute.schedule\]: a func",
+        ),
+        ([], [1, 2], "run", r"\(SaveCheckpoint\), valid: expected a DataIterator"),
+        ([], None, "nowhere/run", "filename: expected a file in a folder that exists"),
+    ],
+)
+def test_a_run_that_cannot_be_saved_says_so_before_the_first_update(
+    net, batches, tmp_path, hooks, valid, file, text
+):
+    trainer = make_trainer(SaveCheckpoint(tmp_path / file), *hooks, epochs=1)
+    with pytest.raises(DescriptionError if hooks else TrainingError, match=text) as caught:
+        trainer.train(net, batches, valid=valid or batches)
     assert caught.value.__notes__ == ["Raised by the hook 'SaveCheckpoint' (SaveCheckpoint)."]
-    with pytest.raises(TrainingError, match=r"\(SaveCheckpoint\), valid: expected a DataIterator"):
-        attempt(bs.hooks.StopAfterEpoch(1), [1, 2])
-    with pytest.raises(TrainingError, match="filename: expected a file in a folder that exists"):
-        attempt(bs.hooks.StopAfterEpoch(1), file="nowhere/run.hdf5")
     assert files_in(tmp_path) == []
 
 
@@ -338,29 +316,26 @@ def test_bad_options(options, text):
 # -- disks that are full ---------------------------------------------------------------------------
 
 
-class Disk:
-    """Lets files be written but in some epochs."""
+@pytest.fixture
+def full_in(monkeypatch):
+    """Let files be written but in some epochs, of which a hook tells by a log that improves."""
 
-    def __init__(self, monkeypatch, *bad_epochs):
-        self.bad_epochs, self.epoch, self.fsync = bad_epochs, 0, os.fsync
-        monkeypatch.setattr("os.fsync", self)
+    def begin(*bad_epochs):
+        now, real = [0], os.fsync
 
-    def __call__(self, handle):
-        if self.epoch in self.bad_epochs:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        self.fsync(handle)
+        def fsync(handle):
+            if now[0] in bad_epochs:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            real(handle)
 
+        def tell(epoch_nr, update_nr, net):
+            now[0] = epoch_nr
+            return 5 - epoch_nr
 
-class Calendar(Hook):
-    __undescribed__ = {"disk": None}
+        monkeypatch.setattr("os.fsync", fsync)
+        return Call(tell, "Calendar", "epoch")
 
-    def __init__(self, disk):
-        super().__init__()
-        self.disk = disk
-
-    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-        self.disk.epoch = epoch_nr
-        return 5 - epoch_nr  # a log of which the last value is the best
+    return begin
 
 
 def logged_epochs(file):
@@ -376,9 +351,9 @@ SAVERS = {
 
 
 @pytest.mark.parametrize("kind", SAVERS)
-def test_a_disk_that_is_full_for_a_while(train, tmp_path, monkeypatch, caplog, kind):
+def test_a_disk_that_is_full_for_a_while(train, tmp_path, full_in, caplog, kind):
     hook = SAVERS[kind](tmp_path / "file.hdf5")
-    trainer = train(Calendar(Disk(monkeypatch, 2, 3)), hook, epochs=4)
+    trainer = train(full_in(2, 3), hook, epochs=4)
     assert trainer.current_epoch_nr == 4
     assert len(caplog.records) == 2
     assert re.fullmatch(
@@ -395,9 +370,9 @@ def test_a_disk_that_is_full_for_a_while(train, tmp_path, monkeypatch, caplog, k
 
 
 @pytest.mark.parametrize("kind", SAVERS)
-def test_a_disk_that_is_full_at_the_end(net, batches, tmp_path, monkeypatch, kind):
+def test_a_disk_that_is_full_at_the_end(net, batches, tmp_path, full_in, monkeypatch, kind):
     hook = SAVERS[kind](tmp_path / "file.hdf5")
-    trainer = make_trainer(Calendar(Disk(monkeypatch, 3)), hook, epochs=3)
+    trainer = make_trainer(full_in(3), hook, epochs=3)
     with pytest.raises(
         TrainingError,
         match=rf"hook '(\w+)' \(\1\): expected to write {tmp_path}/file.hdf5, got: \[Errno 28\] No "
@@ -417,15 +392,15 @@ def test_a_disk_that_is_full_at_the_end(net, batches, tmp_path, monkeypatch, kin
 
 
 @pytest.mark.parametrize("kind", SAVERS)
-def test_an_error_of_the_training_comes_first(net, batches, tmp_path, monkeypatch, kind):
-    hooks = Calendar(Disk(monkeypatch, 2, 3)), SAVERS[kind](tmp_path / "file"), fail_after(12)
+def test_an_error_of_the_training_comes_first(net, batches, tmp_path, full_in, kind):
+    hooks = full_in(2, 3), SAVERS[kind](tmp_path / "file"), fail_after(12)
     with pytest.raises(RuntimeError, match="lost"):
         make_trainer(*hooks).train(net, batches)
 
 
-def test_what_a_checkpoint_keeps_while_the_disk_is_full(train, tmp_path, monkeypatch):
+def test_what_a_checkpoint_keeps_while_the_disk_is_full(train, tmp_path, full_in):
     hook = SaveCheckpoint(tmp_path / "run", keep=2, best="Calendar", criterion="min")
-    train(Calendar(Disk(monkeypatch, 3)), hook, epochs=4)
+    train(full_in(3), hook, epochs=4)
     assert updates_in(tmp_path) == {"run": 16, "run-8": 8, "run-16": 16, "run-best": 16}
     assert hook.kept == [str(tmp_path / "run-8"), str(tmp_path / "run-16")]
 

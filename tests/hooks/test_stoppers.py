@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import signal
-import threading
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ from brainstorm.hooks import (
     StopOnSigQuit,
 )
 from brainstorm.training import SgdStepper, Trainer
-from tests.trainings import Call, fail_after
+from tests.trainings import Call, fail_after, run_threads
 
 PAGE = ". See docs/not_learning.md#the-loss-is-nan-or-infinite."
 
@@ -39,9 +39,10 @@ def stops(hook, *values, net=None, update_nr=4):
 
 
 def test_stop_after_epoch(train):
-    trainer = train(StopAfterEpoch(3), epochs=10)
-    assert trainer.current_epoch_nr == 3
-    assert trainer.logs["StopAfterEpoch"] == ["reached max_epochs=3"]
+    for options in ({}, {"timescale": "update", "interval": 5}):
+        trainer = train(StopAfterEpoch(3, **options), epochs=10)
+        assert (trainer.current_epoch_nr, trainer.current_update_nr) == (3, 12)
+        assert trainer.logs["StopAfterEpoch"] == ["reached max_epochs=3"]
     assert train(epochs=0).current_update_nr == 0
 
 
@@ -72,20 +73,24 @@ def test_early_stopper(options, values, expected):
 
 
 class GivenValues(Hook):
-    """Logs values, the first one before the training; afterwards parameters are the epoch.
+    """Logs values, the first one before the training; afterwards parameters are its number.
 
     Until the training is stopped: what belongs to the end of an epoch comes after a stop in it.
     """
 
-    def __init__(self, *values):
-        super().__init__("given")
+    _number = -1
+    state_names = ("_number",)
+
+    def __init__(self, *values, timescale="epoch"):
+        super().__init__("given", timescale)
         self.values = values
 
     def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        self._number += 1
         if "EarlyStopper" not in logs:
-            net.handler.fill(net.buffer.parameters, epoch_nr)
-            net.handler.fill(net.buffer.Norm.internals.running_mean, epoch_nr)
-        return {"loss": self.values[epoch_nr]}
+            net.handler.fill(net.buffer.parameters, self._number)
+            net.handler.fill(net.buffer.Norm.internals.running_mean, self._number)
+        return {"loss": self.values[self._number]}
 
 
 @pytest.mark.parametrize(
@@ -102,24 +107,15 @@ def test_values_from_before_the_first_epoch_do_not_count(train, first_epoch, val
     assert train(GivenValues(*values), stopper, epochs=6).current_epoch_nr == epochs
 
 
-@pytest.mark.parametrize(("restore_best", "found"), [(True, 2), (False, 4)])
-def test_the_best_network_is_restored(train, net, restore_best, found):
-    stopper = EarlyStopper("given.loss", 2, restore_best=restore_best)
+@pytest.mark.parametrize(
+    ("patience", "restore_best", "found"), [(2, True, 2), (2, False, 4), (5, True, 5)]
+)
+def test_the_best_network_is_restored_where_this_hook_stops(
+    train, net, patience, restore_best, found
+):
+    stopper = EarlyStopper("given.loss", patience, restore_best=restore_best)
     train(GivenValues(0.0, 3, 1, 2, 2, 2), stopper, epochs=5)
     assert set(net.get("parameters")) == set(net.get("Norm.internals.running_mean")) == {found}
-
-
-class Numbered(GivenValues):
-    """Logs values on its own timescale; afterwards parameters are the number of the value."""
-
-    def __init__(self, *values, **options):
-        super().__init__(*values)
-        Hook.__init__(self, "given", **options)
-        self.count = -1
-
-    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-        self.count += 1
-        return super().__call__(self.count, update_nr, net, stepper, logs)
 
 
 @pytest.mark.parametrize("log", ["epoch", "update"])
@@ -128,13 +124,9 @@ class Numbered(GivenValues):
 def test_the_network_of_the_best_value_is_restored_at_any_rhythm(
     train, net, log, timescale, interval
 ):
-    values = Numbered(0, 5, 4, 1, *[9] * 50, timescale=log)
-    train(
-        values,
-        EarlyStopper("given.loss", 2, None, None, timescale, interval, restore_best=True),
-        stepper=SgdStepper(0.0),
-        epochs=9,
-    )
+    values = GivenValues(0, 5, 4, 1, *[9] * 50, timescale=log)
+    stopper = EarlyStopper("given.loss", 2, None, None, timescale, interval, restore_best=True)
+    train(values, stopper, stepper=SgdStepper(0.0), epochs=9)
     assert set(net.get("parameters")) == {3}
 
 
@@ -157,25 +149,13 @@ def test_values_from_before_the_hook_are_no_rivals_where_the_network_is_restored
     assert (trainer.current_epoch_nr, *set(net.get("parameters"))) == (5, 3)
 
 
-def test_a_network_of_a_training_that_others_stop_stays(train, net):
-    train(GivenValues(0.0, 1, 2, 3), EarlyStopper("given.loss", 5, restore_best=True), epochs=3)
-    assert set(net.get("parameters")) == {3}
-
-
 def test_an_early_stopper_is_resumed_exactly(train, net, batches, tmp_path):
-    def hooks():
-        stopper = EarlyStopper("given.loss", 3, restore_best=True)
-        return (
-            GivenValues(0.0, 2, 1, 2, 2, 2, 2),
-            stopper,
-            SaveCheckpoint(tmp_path / "run.hdf5", keep=9),
-        )
-
-    whole = train(*hooks(), epochs=6)
-    assert whole.current_epoch_nr == 5
+    stopper = EarlyStopper("given.loss", 3, restore_best=True)
+    save = SaveCheckpoint(tmp_path / "run.hdf5", keep=9)
+    whole = train(GivenValues(0.0, 2, 1, 2, 2, 2, 2), stopper, save, epochs=6)
     again = Trainer.resume(tmp_path / "run-12.hdf5")
     again.train(again.net, batches, valid=batches)
-    assert again.current_epoch_nr == 5
+    assert whole.current_epoch_nr == again.current_epoch_nr == 5
     assert set(again.net.get("parameters")) == {2}
 
 
@@ -194,54 +174,41 @@ def test_stop_after_threshold(criterion, values, expected):
     assert stops(StopAfterThresholdReached("a.b", 0.5, criterion), *values) == expected
 
 
-@pytest.mark.parametrize(
-    "hook", [EarlyStopper("a.c", criterion="min"), StopAfterThresholdReached("a.c", 1, "min")]
-)
-def test_a_missing_log_is_an_error_once_training_runs(hook):
-    assert stops(hook, update_nr=0) is None
+@pytest.mark.parametrize("make", [EarlyStopper, StopAfterThresholdReached, SaveBestNetwork])
+@pytest.mark.parametrize("name", ["a.c", "a"])
+def test_a_missing_log_is_an_error_once_training_runs(net, make, name):
+    """And one of further logs, which has no values."""
+    options = {"threshold": 1} if make is StopAfterThresholdReached else {}
+    hook = make(name, criterion="min", **options)
+    assert stops(hook, net=net, update_nr=0) is None
     with pytest.raises(
         UnknownPathError,
-        match=r"^hook '.*' \(.*\): unknown log 'a.c'. Choices are: a.b. .* Add the hook that",
+        match=rf"^hook '.*' \(.*\): unknown log '{name}'. Choices are: a.b.* Add the hook that",
     ):
         stops(hook, 1.0)
 
 
 @pytest.mark.parametrize(
-    "hook",
+    ("hook", "options", "text"),
     [
-        EarlyStopper("a", criterion="min"),
-        StopAfterThresholdReached("a", 1, "min"),
-        SaveBestNetwork("a", None, "min"),
-    ],
-    ids=lambda hook: type(hook).__name__,
-)
-def test_logs_that_hold_further_logs_have_no_values(hook):
-    with pytest.raises(UnknownPathError, match=r"unknown log 'a'. Choices are: a.b."):
-        stops(hook, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("make", "text"),
-    [
-        (lambda: StopAfterEpoch(-1), r"\(StopAfterEpoch\), max_epochs: expected a number >= 0"),
-        (lambda: StopAfterEpoch("5"), r"max_epochs: expected a number >= 0, got '5'"),
+        (StopAfterEpoch, {"max_epochs": -1}, "max_epochs: expected a number >= 0, got -1"),
+        (StopAfterEpoch, {"max_epochs": "5"}, "max_epochs: expected a number >= 0, got '5'"),
+        (EarlyStopper, {"patience": 0}, "patience: expected a number >= 1, got 0"),
+        (EarlyStopper, {"criterion": "up"}, "criterion: expected 'min' or 'max', got 'up'"),
+        (EarlyStopper, {"min_delta": -1}, "min_delta: expected a number >= 0, got -1"),
+        (EarlyStopper, {"first_epoch": 0}, "first_epoch: expected an integer >= 1, got 0"),
+        (StopAfterThresholdReached, {"threshold": NAN}, "threshold: expected a number, got nan"),
         (
-            lambda: EarlyStopper("a", 0),
-            r"\(EarlyStopper\), patience: expected a number >= 1, got 0",
+            StopAfterThresholdReached,
+            {"threshold": 1, "criterion": "x"},
+            "criterion: expected 'min' or 'max', got 'x'",
         ),
-        (
-            lambda: EarlyStopper("a", criterion="up"),
-            r"criterion: expected 'min' or 'max', got 'up'",
-        ),
-        (lambda: EarlyStopper("a", min_delta=-1), r"min_delta: expected a number >= 0, got -1"),
-        (lambda: EarlyStopper("a", first_epoch=0), r"first_epoch: expected an integer >= 1, got 0"),
-        (lambda: StopAfterThresholdReached("a", NAN), r"threshold: expected a number, got nan"),
-        (lambda: StopAfterThresholdReached("a", 1, "x"), r"criterion: expected 'min' or 'max'"),
     ],
 )
-def test_options_are_checked(make, text):
-    with pytest.raises(TrainingError, match=text):
-        make()
+def test_options_are_checked(hook, options, text):
+    arguments = () if hook is StopAfterEpoch else ("a",)
+    with pytest.raises(TrainingError, match=re.escape(f"({hook.__name__}), {text}.")):
+        hook(*arguments, **options)
 
 
 # -- NaN -----------------------------------------------------------------------------------------
@@ -282,39 +249,22 @@ def test_nan_in_the_training_loss(train, net, timescale, updates):
     assert trainer.logs["StopOnNan"] == [f"the training loss is nan{PAGE}"]
 
 
-class Infinite(Hook):
-    """Makes the loss of one update infinite, and of that alone."""
-
-    def __init__(self, update):
-        super().__init__(timescale="update")
-        self.update = update
-
-    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-        if update_nr == self.update - 1:
-            self.kept = net.get("parameters")
-            bias = np.zeros(2)
-            bias[0] = np.inf
-            net.handler.set_from_numpy(net.buffer.Projection.parameters.bias, bias)
-        if update_nr == self.update:
-            net.handler.set_from_numpy(net.buffer.parameters, self.kept)
-
-
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize(("timescale", "interval", "updates"), [("update", 1, 2), ("update", 3, 3)])
-def test_no_batch_is_missed_whatever_else_runs(train, timescale, interval, updates):
+@pytest.mark.parametrize(("interval", "updates"), [(1, 2), (3, 3)])
+def test_no_batch_is_missed_whatever_else_runs(train, interval, updates):
+    def overflow(epoch_nr, update_nr, net):
+        values = np.array([math.inf if update_nr == 1 else 0.0, 0.0])
+        net.handler.set_from_numpy(net.buffer.Projection.parameters.bias, values)
+
     trainer = train(
-        Infinite(2),
+        Call(overflow),
         MonitorLoss("valid", timescale="update"),  # which leaves other data in the network
-        StopOnNan(check_parameters=False, timescale=timescale, interval=interval),
+        StopOnNan(check_parameters=False, timescale="update", interval=interval),
+        stepper=SgdStepper(0.0),
         epochs=5,
     )
     assert trainer.current_update_nr == updates
     assert trainer.logs["StopOnNan"] == [f"the training loss is inf{PAGE}"]
-
-
-def test_epochs_are_over_at_their_end_on_every_timescale(train):
-    trainer = train(StopAfterEpoch(2, timescale="update", interval=3), epochs=10)
-    assert (trainer.current_epoch_nr, trainer.current_update_nr) == (2, 8)
 
 
 # -- signals -------------------------------------------------------------------------------------
@@ -346,27 +296,20 @@ def test_sigquit_stops(train, own_handler, timescale, updates):
     assert len(own_handler) == 1
 
 
-def test_sigquit_is_given_back_after_an_error(train, own_handler):
-    before = signal.getsignal(signal.SIGQUIT)
+def test_sigquit_is_given_back_after_an_error_and_does_not_stop_the_next_training(
+    train, own_handler
+):
+    before, hook = signal.getsignal(signal.SIGQUIT), StopOnSigQuit(timescale="update")
     with pytest.raises(RuntimeError):
-        train(fail_after(0), StopOnSigQuit())
+        train(Call(kill), fail_after(2), hook)
     assert signal.getsignal(signal.SIGQUIT) is before
-
-
-def test_an_old_signal_does_not_stop_the_next_training(train, own_handler):
-    hook = StopOnSigQuit(timescale="update")
-    train(Call(kill), hook)
     assert train(hook, epochs=1).current_epoch_nr == 1
 
 
 def test_in_another_thread_it_says_so_and_does_nothing(train, own_handler, capsys):
     before = signal.getsignal(signal.SIGQUIT)
     trainers = []
-    thread = threading.Thread(
-        target=lambda: trainers.append(train(StopOnSigQuit(verbose=True), epochs=1))
-    )
-    thread.start()
-    thread.join()
+    run_threads(lambda _: trainers.append(train(StopOnSigQuit(verbose=True), epochs=1)), 1)
     assert trainers[0].current_epoch_nr == 1
     assert "StopOnSigQuit >> not in the main thread" in capsys.readouterr().out
     assert signal.getsignal(signal.SIGQUIT) is before
@@ -376,10 +319,3 @@ def test_without_sigquit_it_says_so(train, monkeypatch, capsys):
     monkeypatch.delattr(signal, "SIGQUIT")
     train(StopOnSigQuit(verbose=True), epochs=1)
     assert "StopOnSigQuit >> this system has no SIGQUIT" in capsys.readouterr().out
-
-
-def test_stoppers_read_what_monitors_of_the_same_moment_wrote(train):
-    trainer = train(
-        StopAfterThresholdReached("valid.total_loss", 1e9), MonitorLoss("valid", "valid")
-    )
-    assert trainer.current_update_nr == 0
