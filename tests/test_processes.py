@@ -118,38 +118,30 @@ def in_a_fork(work):
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
 
-@needs_fork
-@pytest.mark.parametrize("kind", HANDLERS)
-def test_a_forked_process_trains_and_the_parent_goes_on(kind):
-    """With the same bits, by traces that were made before."""
-    expected = make_network(HANDLERS[kind]())
-    bits = [train(expected), train(expected)]
-    net = make_network(HANDLERS[kind]())
-    assert train(net) == bits[0]
-    assert in_a_fork(lambda: train(net)) == bits[1]
-    assert train(net) == bits[1]
+def steps(net):
+    """Return a function that does some steps by the traces of one stepper."""
+    stepper = SgdStepper(0.1)
+    net.provide_external_data({name: array[:, :6] for name, array in DATA.items()})
+    stepper.start(net)
 
-
-@needs_fork
-@pytest.mark.parametrize("kind", HANDLERS)
-def test_a_trace_that_was_made_before_the_fork(kind):
-    def steps(net, stepper):
+    def run():
         for _ in range(5):
             stepper.run()
         return net.get("parameters").tobytes()
 
-    def begin():
-        net, stepper = make_network(HANDLERS[kind]()), SgdStepper(0.1)
-        net.provide_external_data({name: array[:, :6] for name, array in DATA.items()})
-        stepper.start(net)
-        return net, stepper
+    return run
 
-    expected = begin()
-    bits = [steps(*expected), steps(*expected)]
-    net, stepper = begin()
-    assert steps(net, stepper) == bits[0]
-    assert in_a_fork(lambda: steps(net, stepper)) == bits[1]
-    assert steps(net, stepper) == bits[1]
+
+@needs_fork
+@pytest.mark.parametrize("kind", HANDLERS)
+@pytest.mark.parametrize("begin", [lambda net: lambda: train(net), steps], ids=["train", "steps"])
+def test_a_forked_process_trains_and_the_parent_goes_on(kind, begin):
+    """With the same bits, by traces that were made before."""
+    expected, run = (begin(make_network(HANDLERS[kind]())) for _ in range(2))
+    bits = [expected(), expected()]
+    assert run() == bits[0]
+    assert in_a_fork(run) == bits[1]
+    assert run() == bits[1]
 
 
 @needs_fork

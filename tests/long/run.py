@@ -10,22 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 import brainstorm as bs
+from brainstorm import hooks
 from brainstorm.data_iterators import DataIterator
 from brainstorm.handlers.native import NativeHandler
-from brainstorm.hooks import (
-    EarlyStopper,
-    Hook,
-    ModifyStepperAttribute,
-    MonitorLayerParameters,
-    MonitorScores,
-    SaveBestNetwork,
-    SaveCheckpoint,
-    SaveLogs,
-    StopOnNan,
-)
 from brainstorm.layers import Dropout, FullyConnected, Lstm
 from brainstorm.scorers import Accuracy
 from brainstorm.training import AdamStepper, Exponential, Logs
+from tests.trainings import Call, make_trainer
 
 #: T and B of the batches.
 SIZES = [(1, 8), (3, 8), (1, 5), (2, 3), (3, 1), (1, 1)]
@@ -48,7 +39,7 @@ class Sample(NamedTuple):
         )
 
 
-class Samples(Hook):
+class Samples(hooks.Hook):
     """Take samples of this process at intervals."""
 
     __undescribed__ = {"samples": []}
@@ -73,25 +64,15 @@ class Samples(Hook):
             print(self.samples[-1], flush=True)
 
 
-class Loss(Hook):
-    """Log the loss of every update."""
+def end_after(count: int) -> Call:
+    """Return a hook that logs the loss of every update, and ends the training after so many."""
 
-    def __init__(self) -> None:
-        super().__init__("loss", timescale="update")
+    def call(epoch_nr, update_nr, net):
+        if update_nr == count:
+            raise StopIteration(net.get_loss_values())
+        return net.get_loss_values() if update_nr else None
 
-    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-        return None if update_nr == 0 else net.get_loss_values()
-
-
-class StopAfterUpdates(Hook):
-    """End the training after so many updates."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__("end", timescale="update", interval=count)
-
-    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-        if update_nr:
-            raise StopIteration(f"did {update_nr} updates")
+    return Call(call, "loss")
 
 
 class ChangingSizes(DataIterator):
@@ -124,22 +105,20 @@ def train(folder: Path, updates: int, parts: int = 10, shown: bool = False) -> l
     """Train for so many updates; return a sample of each part of them."""
     net, validation = make_network(), ChangingSizes()
     validation.length = 10
-    trainer = bs.Trainer(AdamStepper(1e-4), verbose=False)
     often = updates // parts
-    for hook in (
-        Loss(),
-        ModifyStepperAttribute(Exponential(1e-3, 0.999999), timescale="update"),
-        MonitorScores("validation", [Accuracy()], name="validation"),
-        MonitorLayerParameters("Hidden", timescale="update", interval=100),
-        StopOnNan(timescale="update", interval=10),
-        EarlyStopper("validation.total_loss", patience=10**9),
-        SaveBestNetwork("validation.total_loss", criterion="min"),
-        SaveLogs(folder / "logs.hdf5", timescale="update", interval=often),
-        SaveCheckpoint(folder / "run.hdf5", timescale="update", interval=often // 10, keep=2),
+    trainer = make_trainer(
+        end_after(updates),
+        hooks.ModifyStepperAttribute(Exponential(1e-3, 0.999999), timescale="update"),
+        hooks.MonitorScores("validation", [Accuracy()], name="validation"),
+        hooks.MonitorLayerParameters("Hidden", timescale="update", interval=100),
+        hooks.StopOnNan(timescale="update", interval=10),
+        hooks.EarlyStopper("validation.total_loss", patience=10**9),
+        hooks.SaveBestNetwork("validation.total_loss", criterion="min"),
+        hooks.SaveLogs(folder / "logs.hdf5", timescale="update", interval=often),
+        hooks.SaveCheckpoint(folder / "run.hdf5", timescale="update", interval=often // 10, keep=2),
         Samples(often, shown),
-        StopAfterUpdates(updates),
-    ):
-        trainer.add_hook(hook)
+        stepper=AdamStepper(1e-4),
+    )
     trainer.train(net, ChangingSizes(), validation=validation)
     logs = Logs.load_hdf5(folder / "logs.hdf5")
     assert len(logs["loss.total_loss"]) == updates
