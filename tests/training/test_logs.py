@@ -22,7 +22,7 @@ def logs():
     for epoch in range(3):
         logs.append("validation", {"total_loss": 3.0 - epoch, "Accuracy": np.float32(epoch)})
         logs.append("lr", epoch)
-    logs.append("validation", {"total_loss": math.nan, "deep": {"a/b%": 1}})
+    logs.append("validation", {"total_loss": math.nan, "deep": {"a/b%2F": 1}})
     logs.append("Stopper", "reached max_epochs=3")
     return logs
 
@@ -37,14 +37,14 @@ def test_logs_are_nested_dicts_of_lists(logs):
 
 def test_dotted_paths(logs):
     assert logs["validation.total_loss"] is logs["validation"]["total_loss"]
-    assert logs["validation.deep"] == {"a/b%": [1]}
+    assert logs["validation.deep"] == {"a/b%2F": [1]}
     assert "validation.Accuracy" in logs
     assert "validation.Akkuracy" not in logs
     assert 3 not in logs
     assert logs.get("validation.x") is None
     assert logs.get("lr.x", 7) == 7
     assert logs.paths() == [
-        "validation.total_loss", "validation.Accuracy", "validation.deep.a/b%", "lr", "Stopper",
+        "validation.total_loss", "validation.Accuracy", "validation.deep.a/b%2F", "lr", "Stopper",
     ]  # fmt: skip
 
 
@@ -98,7 +98,7 @@ def test_json_is_strict(logs, tmp_path):
 def test_csv_has_a_column_per_path(logs, tmp_path):
     logs.to_csv(tmp_path / "logs.csv")
     assert (tmp_path / "logs.csv").read_text().splitlines() == [
-        "validation.total_loss,validation.Accuracy,validation.deep.a/b%,lr,Stopper",
+        "validation.total_loss,validation.Accuracy,validation.deep.a/b%2F,lr,Stopper",
         "3.0,0.0,1,0,reached max_epochs=3",
         "2.0,1.0,,1,",
         "1.0,2.0,,2,",
@@ -117,7 +117,7 @@ def test_hdf5_round_trip(logs, tmp_path):
         assert file["validation/total_loss"].shape == (4,)
     again = Logs.load_hdf5(tmp_path / "logs.hdf5")
     assert again.paths() == logs.paths()
-    assert again["validation"]["deep"] == {"a/b%": [1]}
+    assert again["validation"]["deep"] == {"a/b%2F": [1]}
     assert again["lr"] == [0, 1, 2]
     assert again["Stopper"] == ["reached max_epochs=3"]
     assert again["rows"] == [[0, 1, 2], [0, 1, 2]]
