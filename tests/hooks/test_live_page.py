@@ -263,11 +263,14 @@ def test_what_is_no_http_is_harmless(look, request_bytes, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_idle_connections_make_room_for_others(look):
-    """Of which there are never more than so many."""
+def test_idle_connections_make_room_for_others(look, monkeypatch):
+    """Of which there are never more than so many, long before they are closed for being idle."""
+    monkeypatch.setattr(page_server._Request, "timeout", 600)
+    monkeypatch.setattr(page_server._Server, "request_queue_size", 64)  # else clients wait seconds
 
     def occupy(page):
-        idle = [socket.create_connection(("127.0.0.1", place_of(page)[0])) for _ in range(40)]
+        address = "127.0.0.1", place_of(page)[0]
+        idle = [socket.create_connection(address, timeout=20) for _ in range(40)]
         try:
             answers = [ask(page)[0] for _ in range(3)]
             ended = [connection.recv(1) == b"" for connection in idle[:25]]
