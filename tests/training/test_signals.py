@@ -52,11 +52,15 @@ class Ends(Hook):
 
 
 NAMES = "dense", "minibatches", "float32"  # four updates an epoch
-MOMENTS = [(4, "epoch"), *((update, "update") for update in (0, 1, 6, 8))]
+MOMENTS = [
+    (signal.SIGINT, 4, "epoch"),
+    *((number, update, "update") for number in SIGNALS for update in (1, 8)),
+    (signal.SIGINT, 0, "update"),
+    (signal.SIGTERM, 6, "update"),
+]
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.parametrize(("update", "timescale"), MOMENTS)
+@pytest.mark.parametrize(("number", "update", "timescale"), MOMENTS)
 def test_a_signal_ends_the_run_with_a_checkpoint(tmp_path, number, update, timescale):
     """After the first update at the earliest; at the last of an epoch, this is finished first."""
     expected = outcome(*whole_run(*NAMES))
