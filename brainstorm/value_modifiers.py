@@ -77,6 +77,9 @@ class _Modifier(Traceable, Seedable):
     layer_name: str | None = None
     view_name: str | None = None
 
+    def __init__(self) -> None:
+        super().__init__()
+
     @functools.cached_property
     def _scratch(self) -> _Scratch:
         return _Scratch()

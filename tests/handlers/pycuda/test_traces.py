@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from functools import partial
 
 import numpy as np
@@ -258,6 +259,7 @@ def test_a_training_seldom_waits_for_the_gpu(handler, shim):
     trainer.add_hook(Count(timescale="update"))
     trainer.add_hook(StopAfterEpoch(1))
     (data,) = batches("mlp", [(1, 40)])
+    gc.collect()  # memory of other tests is freed now: that waits for the GPU
     trainer.train(net, Minibatches(2, **data))
     steady = counted[5:-1]
     assert len(steady) > 10
