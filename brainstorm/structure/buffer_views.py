@@ -384,31 +384,3 @@ class BufferView(ShownAsTree, list[Any]):
             content = self._origin.handler.get_numpy_copy(child) if self._origin else array
             cells.update(Statistics.of(content).as_cells())
         return cells
-
-
-def find_array(root: BufferView, path: str) -> Array:
-    """Return the array at a dotted path below a view.
-
-    Raises:
-        UnknownPathError: The path does not exist, or is a view.
-        NullBufferError: It is a delta that is not needed, and so not allocated.
-    """
-    if not isinstance(path, str):
-        raise UnknownPathError(
-            f"expected a dotted path such as 'Output.outputs.default', got {path!r}."
-        )
-    found: Any = root
-    for position, part in enumerate(parts := path.split(".")):
-        if not isinstance(found, BufferView):
-            where = ".".join(parts[:position])
-            raise UnknownPathError(f"path {path!r}: {where!r} is an array, not a group.")
-        if part not in found:
-            raise UnknownPathError(f"path {path!r}: {unknown('name', part, found.keys())}")
-        found = found[part]
-    if isinstance(found, BufferView):
-        raise UnknownPathError(
-            f"path {path!r} is a group of buffers. Choose one of: {', '.join(found.keys())}."
-        )
-    if isinstance(found, NullBuffer):
-        raise found.error()
-    return found

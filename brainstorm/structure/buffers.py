@@ -14,14 +14,14 @@ from brainstorm.errors import NetworkValidationError, OutOfMemoryError, ReusedBu
 from brainstorm.handlers import get_default_handler
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.buffer_views import BufferView, find_array
+from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.hubs import Hub, HubArrays, last_axis_slice
 from brainstorm.structure.layout import Node, gather_array_nodes
 from brainstorm.structure.memory import describe_shortage
 from brainstorm.structure.placement import get_total_size_slices_and_shapes, place
 from brainstorm.structure.turns import Turn
 from brainstorm.structure.view_arrays import ViewArrays
-from brainstorm.structure.view_tree import create_buffer_views_from_layout
+from brainstorm.structure.view_tree import create_buffer_views_from_layout, find_array
 from brainstorm.utils import Array, format_bytes
 
 
@@ -145,9 +145,8 @@ class BufferManager:
             NetworkValidationError: The memory was released by `close`.
         """
         views = self.views
-        sizes = time_size, batch_size, source_size
-        if sizes != self.sizes:
-            self._place(*sizes)
+        if (time_size, batch_size, source_size) != self.sizes:
+            self._place(time_size, batch_size, source_size)
             if self.lane is not None:
                 self.lane.trim()
         return views
@@ -163,13 +162,12 @@ class BufferManager:
 
     def _place(self, *sizes: int) -> None:
         """Set the sizes of the buffers; arrays and views are created when needed."""
-        before = self.sizes
         if self._fitting is None or any(map(operator.gt, sizes, self._fitting)):
             self._make_room(*sizes)
         self.buffers.place(self.full_buffers, self._starts, sizes)
         self.time_size, self.batch_size, self.source_size = sizes
         self.position = None
-        self._view_arrays.change(before, sizes)
+        self._view_arrays.change(sizes)
         if self._viewed is not self.buffers:
             self._views = create_buffer_views_from_layout(
                 *(self.layout, self.buffers, self.hubs, self.handler, self._views),
@@ -301,10 +299,7 @@ class BufferManager:
 
     def part(self, hub_number: int, start: int, stop: int) -> Array:
         """Return the features ``start`` to ``stop`` of a hub, including context rows."""
-        buffer = self.buffers[hub_number]
-        if (start, stop) == (0, self.hubs[hub_number].size):
-            return buffer
-        return last_axis_slice(buffer, start, stop)
+        return last_axis_slice(self.buffers[hub_number], start, stop)
 
     # -- context --------------------------------------------------------------------------------
 

@@ -26,16 +26,17 @@ class ViewArrays:
     def __init__(self) -> None:
         self.filled: list[Any] = []
         self.ready: dict[str, dict[str, Any]] = {}
+        self._sizes: Hashable = None
         self._left: OrderedDict[Hashable, dict[str, dict[str, Any]]] = OrderedDict()
 
-    def change(self, before: Hashable, sizes: Hashable) -> None:
+    def change(self, sizes: Hashable) -> None:
         """Take the arrays from all views, for other sizes; they get others when needed."""
         left = self._take()
         if 0 < len(left) <= MOST_VIEWS:
-            self._left[before] = left
+            self._left[self._sizes] = left
             if len(self._left) > MOST_SIZES:
                 self._left.popitem(last=False)
-        self.ready = self._left.pop(sizes, {})
+        self._sizes, self.ready = sizes, self._left.pop(sizes, {})
 
     def clear(self) -> None:
         """Drop all arrays, because memory has moved."""

@@ -19,7 +19,7 @@ from brainstorm.scorers import (
     gather_losses_and_scores,
     merge_scores,
 )
-from brainstorm.structure.buffer_views import find_array
+from brainstorm.structure.view_tree import find_array
 from brainstorm.utils import Array, as_array, get_brainstorm_info
 
 # -- running a network over data -----------------------------------------------------------------
