@@ -7,8 +7,7 @@ because they would be read slowly as they lie:
 * a second factor that many rows are multiplied by, into the layout that the library prefers;
 * one that is used repeatedly, such as recurrent weights, once before all products (`build_pack`,
   `build_packed`);
-* a first factor by columns whose distance is a multiple of 2 kB (with AVX-512: 4 kB), with gaps
-  between them.
+* a first factor by columns whose distance is a multiple of 2 kB, with gaps between them.
 
 For example, the gradients of weights W (512, 784) are deltas.T @ x, with deltas (100, 512). Their
 columns are 512 numbers apart, so without AVX-512 there are two calls: a copy of the deltas, 528
@@ -62,15 +61,16 @@ ACTIVATIONS: dict[str, tuple[int, float, float] | None] = {
 #: for factors stored by rows, and others (measured).
 MANY_ROWS, VERY_MANY_ROWS = 256, 1024
 
-#: Columns whose distance is a multiple of so many elements share a few places of the cache: a first
-#: factor by columns is then read at half the speed. From `MANY_COLUMNS` of the result on, a copy
-#: with `SPREAD` elements between columns costs less (measured, without and with AVX-512).
-CROWDED, CROWDED_IF_WIDE, SPREAD, MANY_COLUMNS = 512, 1024, 16, 32
+#: Columns whose distance is a multiple of `CROWDED` elements share a few places of the cache: a
+#: first factor by columns is then read at half the speed. From `MANY_COLUMNS` of the result on, a
+#: copy with `SPREAD` elements between columns costs less (measured without AVX-512).
+CROWDED, SPREAD, MANY_COLUMNS = 512, 16, 32
 
 #: With AVX-512: number of rows up to which products, and stacks of products, are faster with code
-#: for all sizes than with code for one size, if the first factor is by rows. Those of more rows
-#: take 1.05 to 1.15 times as long; those of a first factor by columns never (measured).
-FEW_ROWS, FEW_ROWS_OF_STACKS = 8, 128
+#: for all sizes than with code for one size. Those of more rows take 1.05 to 1.15 times as long;
+#: with a first factor by columns only if their distance is a multiple of `CROWDED_IF_WIDE`
+#: elements (measured).
+FEW_ROWS, FEW_ROWS_OF_STACKS, CROWDED_IF_WIDE = 8, 128, 1024
 #: Number of significant bits of numbers of rows above that, such as T * B = 50 * 32, that have code
 #: of their own.
 BITS = 5
@@ -186,9 +186,9 @@ def build_product(
     second = primitives.layout(b.shape, strides[1]), address_of(b)
     most = MANY_ROWS if strides[1][-1] == 1 else VERY_MANY_ROWS
     is_any = _takes_any_size(primitives, a, strides[0])
-    crowded = CROWDED if takes_all_sizes(primitives.library) else CROWDED_IF_WIDE
-    if is_any and strides[0][-1] % crowded == 0 and out.shape[-1] >= MANY_COLUMNS:
-        distance = -(-a.shape[-2] // crowded) * crowded + SPREAD
+    is_crowded = takes_all_sizes(primitives.library) and strides[0][-1] % CROWDED == 0
+    if is_crowded and out.shape[-1] >= MANY_COLUMNS:
+        distance = -(-a.shape[-2] // CROWDED) * CROWDED + SPREAD
         apart = primitives.layout(a.shape, (*(a.shape[-1] * distance,) * (a.ndim - 2), 1, distance))
         first = copied(primitives, calls, ("apart", a.shape, strides[0]), first, apart)
     rearranges = a.ndim == 2 and a.shape[0] >= most and not is_any
@@ -219,10 +219,12 @@ def _takes_any_size(primitives: Primitives, a: Array, strides: Strides) -> bool:
         return True
     if primitives.is_half or not has_code_for_all_sizes(primitives.library):
         return False
-    rows = a.shape[-2]
+    by_rows = strides[-1] == 1
+    if not by_rows and strides[-1] % CROWDED_IF_WIDE:
+        return True
+    rows = a.shape[-2] if by_rows else a.shape[-1]
     is_common = rows % 2 ** max(rows.bit_length() - BITS, 0) == 0
-    few = FEW_ROWS if a.ndim == 2 else FEW_ROWS_OF_STACKS
-    return strides[-1] != 1 or rows <= few or not is_common
+    return rows <= (FEW_ROWS if a.ndim == 2 else FEW_ROWS_OF_STACKS) or not is_common
 
 
 def copied(

@@ -75,14 +75,15 @@ def test_random_products_from_the_contract(native, name):
 @pytest.mark.parametrize("rows", [1100, 1024, 1536])
 def test_products_that_are_worth_rearranging(native, rows, transa, transb):
     rng = np.random.default_rng(0)
-    a, b = rng.standard_normal((rows, 70)), rng.standard_normal((70, 50))
+    a, b = rng.standard_normal((rows, 72)), rng.standard_normal((72, 50))
     x, y = (v.astype(np.float32) for v in (a, b))
     x, y = (np.ascontiguousarray(v.T if t else v) for v, t in ((x, transa), (y, transb)))
     out = np.ones((rows, 50), np.float32)
     arguments = {"a": x, "b": y, "out": out, "transa": transa, "transb": transb}
-    takes_all = products_module.takes_all_sizes(native._library)
-    is_crowded = rows % (512 if takes_all else 1024) == 0
-    copies = transa and is_crowded if takes_all or transa or rows == 1100 else True
+    if products_module.takes_all_sizes(native._library):
+        copies = transa and rows % 512 == 0
+    else:  # 1100 rows are uncommon, those of the transposed x are 72
+        copies = rows % 1024 == 0 if transa else rows != 1100
     assert len(native_calls(native, "dot_add_mm", arguments)) == 1 + copies
     native.dot_add_mm(**arguments)
     np.testing.assert_allclose(out, 1 + a @ b, 1e-4, 1e-4)
