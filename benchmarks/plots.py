@@ -41,7 +41,7 @@ def plot_steps(result: Mapping[str, Any], path: Path) -> None:
     axes.set_yticklabels([w["name"] for w in workloads])
     axes.invert_yaxis()
     axes.grid(alpha=0.4)
-    figure.legend(loc="outside upper center", ncols=len(STYLES) + 1)
+    figure.legend(loc="outside upper center", ncols=(len(STYLES) + 2) // 2)
     _save(figure, path)
 
 
