@@ -1089,11 +1089,13 @@ C, D = numbers(2), numbers(2, 3)
          lambda x: x - D * C[:, None]),
         ("m = ReduceMax <axes = [2]> (x) s = Squeeze <axes = [2]> (m) "
          "y = Add <broadcast = 1, axis = 0> (x, s)", lambda x: x + x.max(axis=2, keepdims=True)),
+        ("m = ReduceMax <axes = [2]> (x) s = Squeeze <axes = [2]> (m) "
+         "y = Sub <broadcast = 1, axis = 0> (k, s)", lambda x: D - x.max(axis=2, keepdims=True)),
     ],
 )  # fmt: skip
 def test_broadcasting_before_opset_7_begins_at_an_axis(nodes, expected):
     """ONNX Runtime has none of these versions."""
-    _, predict = older(6, nodes, c=C, d=D)
+    _, predict = older(6, nodes, c=C, d=D, k=D[None])
     x = numbers(4, 2, 3)
     np.testing.assert_allclose(predict(x), expected(x), 1e-5, 1e-6)
 

@@ -86,7 +86,8 @@ class Importer(Builder):
 
     def count_uses(self, node: Node, value: Value) -> float:
         """Return how many nodes use an input of a node, in any view."""
-        name = next(n for n, x in zip(node.names, node.inputs, strict=True) if x is value)
+        given = zip(node.names, node.inputs, strict=True)
+        name = next(n for n, x in given if isinstance(x, Value) and x.path == value.path)
         return math.inf if name in self._shared else self.uses[name]
 
     def check_inference(self, node: Node, is_training: bool) -> None:
