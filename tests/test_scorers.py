@@ -56,6 +56,27 @@ def scored(net, *used, **names):
     return scores
 
 
+@pytest.mark.parametrize(
+    ("found", "got"),
+    [
+        (np.ones((6, 1), bool), r"an array of shape \(6, 1\)"),
+        (np.ones(6), r"an array of shape \(6,\)"),
+        (None, "None"),
+        ("good", "'good'"),
+    ],
+    ids=repr,
+)
+def test_a_scorer_returns_a_number_unless_it_aggregates_arrays(found, got):
+    class Mine(Scorer):
+        def __call__(self, true_labels, predicted, mask=None):
+            return found
+
+    net = FakeNet(np.zeros((2, 3, 1)), targets=np.zeros((2, 3, 1)))
+    text = rf"scorer 'Mine': expected a number, got {got}\. Return the sum over the rows; a scorer"
+    with pytest.raises(ValidationError, match=text):
+        scored(net, Mine())
+
+
 # -- single scorers -----------------------------------------------------------------------------
 
 

@@ -9,11 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import brainstorm as bs
-from brainstorm.data_iterators import DataIterator, Minibatches, Undivided
+from brainstorm.data_iterators import BucketedMinibatches, DataIterator, Minibatches, Undivided
 from brainstorm.errors import NetworkValidationError, UnknownPathError, ValidationError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.layers import Accuracy as AccuracyLayer
-from brainstorm.layers import FullyConnected, Input, Loss, Mask, Recurrent, SoftmaxCE
+from brainstorm.layers import (
+    FullyConnected,
+    Input,
+    Loss,
+    Mask,
+    Recurrent,
+    SoftmaxCE,
+    TimePooling,
+)
 from brainstorm.scorers import Accuracy
 from brainstorm.tools import evaluate, extract, extract_and_save, run_network, shuffle_data, split
 from tests.networks import wire_input
@@ -168,6 +176,16 @@ def test_extract_over_different_lengths(net, tmp_path):
             run()
     assert file.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_extract_of_one_row_per_sequence_over_different_lengths():
+    inp, pooled = Input({"default": ("T", "B", 2)}), TimePooling("avg", name="Pooled")
+    inp >> pooled
+    net = bs.Network.from_layer(pooled)
+    sequences = [np.full((T, 2), float(T)) for T in (2, 5, 3)]
+    batches = BucketedMinibatches(1, shuffle=False, default=sequences)
+    found = extract(net, batches, "Pooled.outputs.default")["Pooled.outputs.default"]
+    assert found[:, 0].tolist() == [2, 5, 3]
 
 
 GROWS = "expected inputs, outputs or internals that grow with"

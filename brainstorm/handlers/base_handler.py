@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.describable import Describable
+from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.base_activations import ActivationOperations, activation_tables
 from brainstorm.handlers.base_arrays import ArrayOperations
 from brainstorm.handlers.base_images import ImageOperations
@@ -250,7 +251,16 @@ class Handler(
 
         Raises:
             ValidationError: The number or the shapes of the inputs do not fit the formula.
+            HandlerValidationError: It is a function without ``@formula``, or inputs or outputs are
+                not lists.
         """
+        are_lists = all(isinstance(arrays, (list, tuple)) for arrays in (inputs, outputs))
+        if not isinstance(formula, Formula) or not are_lists:
+            got = [type(given).__name__ for given in (formula, inputs, outputs)]
+            raise HandlerValidationError(
+                f"compute(formula, inputs, outputs): expected a function with @formula, and two "
+                f"lists of arrays, got {', '.join(got)}."
+            )
         flags = [accumulate] * len(outputs) if isinstance(accumulate, bool) else accumulate
         self.run_program(formula.program(*inputs), inputs, outputs, flags)
 

@@ -15,6 +15,7 @@ from brainstorm.layers.constraints import Constraint, number
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure import ConstructionWrapper
+from brainstorm.utils import is_number
 
 
 def SoftmaxCE(
@@ -39,7 +40,9 @@ def SoftmaxCE(
     Outputs: predictions ('T', 'B', ..., K), loss ('T', 'B', ..., 1)
     Parameters: none                         Internals: none
     """
-    weights = {} if class_weights is None else {"class_weights": list(map(float, class_weights))}
+    if isinstance(class_weights, (list, tuple, np.ndarray)):
+        class_weights = [float(w) if is_number(w) else w for w in class_weights]
+    weights = {} if class_weights is None else {"class_weights": class_weights}
     smoothing = {"label_smoothing": label_smoothing} if label_smoothing else {}
     return ConstructionWrapper.create(SoftmaxCELayerImpl, name=name, **weights, **smoothing)
 

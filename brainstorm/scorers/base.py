@@ -259,6 +259,13 @@ def _score(
     if unknown_values.any():
         predicted = np.where(unknown_values, 0, predicted)
     found = scorer(true_labels, predicted, mask)
+    values, has_own = np.asarray(found), type(scorer).aggregate is not Scorer.aggregate
+    if values.dtype.kind not in "biuf" or (values.ndim and not has_own):
+        got = f"an array of shape {values.shape}" if values.ndim else shown(found)
+        raise ValidationError(
+            f"scorer {scorer.__name__!r}: expected a number, got {got}. Return the sum over the "
+            f"rows; a scorer that returns an array defines `aggregate`."
+        )
     if is_unknown and weight:
         found = np.full_like(found, np.nan, dtype=float)
     if np.ndim(found) == 0:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import HandlerValidationError
-from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure.buffer_views import BufferView, NullBuffer
 from brainstorm.structure.layout import VIEWS
 
 
@@ -30,7 +30,7 @@ def _find_buffer(array: Any, layer: Any, views: BufferView) -> str:
     """Return the name of the buffer (or context) that contains an array; '' if there is none."""
     for category, buffers in views.items():
         for name, buffer in buffers.items():
-            bare = getattr(buffer, "array", buffer)
+            bare = buffer if isinstance(buffer, NullBuffer) else getattr(buffer, "array", buffer)
             if not _shares(bare, array):
                 continue
             path = f"{category}.{name}"

@@ -83,7 +83,8 @@ def _check_names(data: Mapping[str, Any], expected: Collection[str], all_inputs:
         raise MissingDataError(
             f"data for {', '.join(map(repr, missing))} is missing. The network's inputs are "
             f"{', '.join(map(repr, expected))}; got {', '.join(map(repr, data)) or 'nothing'}. "
-            f"Provide it, or pass all_inputs=False to keep what the buffers hold."
+            f"Provide it, or keep what the buffers hold with provide_external_data(..., "
+            f"all_inputs=False)."
         )
 
 
@@ -113,7 +114,7 @@ def _advice(shape: tuple[int, ...], structure: BufferStructure) -> str:
     if structure.buffer_type == TIME and tuple(shape) == features:
         return " For a single row add two axes: array[None, None]."
     if structure.buffer_type == TIME and tuple(shape[1:]) == features:
-        return " For data without time add an axis: array[None]."
+        return " Add an axis: array[None] without time steps, array[:, None] for one sequence."
     if structure.buffer_type == TIME and np.prod(shape[2:]) == structure.feature_size:
         sizes = ", ".join(map(str, (*structure.scaling_shape, *features)))
         return f" The same values fit as array.reshape({sizes})."

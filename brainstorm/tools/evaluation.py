@@ -19,6 +19,7 @@ from brainstorm.scorers import (
     gather_losses_and_scores,
     merge_scores,
 )
+from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.view_tree import find_array
 from brainstorm.utils import Array, as_array, get_brainstorm_info
 
@@ -151,7 +152,7 @@ def extract(network: Any, iter: Any, buffer_names: str | Sequence[str]) -> dict[
         time axis, as in ``network.get``.
 
     Raises:
-        NetworkValidationError: A buffer does not grow with the batch, or T changes.
+        NetworkValidationError: A buffer does not grow with the batch, or with a T that changes.
         ValidationError: There is no data iterator, or no batch.
     """
     parts: dict[str, list[np.ndarray]] = {}
@@ -200,13 +201,15 @@ def _extract_batches(
     lengths: dict[str, int] = {}
     with network.separate_statistics():
         for number in run_network(network, iter(handler=network.handler)):
-            for time, length in (("T", network.time_size), ("S", network.source_size)):
-                if lengths.setdefault(time, length) != length:
+            network.forward_pass()
+            for path, axis in axes.items():
+                time = _structure_of(network, path).time
+                length = network.source_size if time == "S" else network.time_size
+                if lengths.setdefault(path, length) != length and axis:
                     raise NetworkValidationError(
-                        f"extract, batch {number}: expected sequences of length {lengths[time]} as "
+                        f"extract, batch {number}: expected sequences of length {lengths[path]} as "
                         f"before, got {length}. Pad the data to one length and do not cut batches."
                     )
-            network.forward_pass()
             yield {path: (network.get(path), axis) for path, axis in axes.items()}
     if not lengths:
         raise ValidationError(
@@ -214,11 +217,15 @@ def _extract_batches(
         )
 
 
+def _structure_of(network: Any, path: str) -> BufferStructure:
+    layer, _, port = path.partition(".")
+    return network.layers[layer].get_shape(port)
+
+
 def _batch_axis(network: Any, path: str) -> int:
     find_array(network.buffer, path)  # raises an error if there is no such path
-    layer, _, port = path.partition(".")
-    if port.startswith(("inputs.", "outputs.", "internals.")):
-        structure = network.layers[layer].get_shape(port)
+    if path.partition(".")[2].startswith(("inputs.", "outputs.", "internals.")):
+        structure = _structure_of(network, path)
         if structure.scales_with_batch_size:
             return 1 if structure.scales_with_time else 0
     raise NetworkValidationError(

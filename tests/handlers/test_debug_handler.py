@@ -10,7 +10,7 @@ import pytest
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.handlers.debug_handler import DebugArray
-from brainstorm.layers import Elementwise, FullyConnected, Input
+from brainstorm.layers import Elementwise, FullyConnected, Input, Loss
 from brainstorm.network import Network
 from brainstorm.utils import flatten_time
 
@@ -268,6 +268,20 @@ def test_the_first_operation_and_element_that_went_wrong_in_a_pass():
         "inputs were finite"
     ):
         net.forward_pass()
+
+
+def test_what_went_wrong_in_a_layer_whose_deltas_are_not_allocated():
+    hidden, out = FullyConnected(2, "linear", name="Hidden"), FullyConnected(2, "linear")
+    Input({"default": ("T", "B", 3)}) >> hidden >> out >> Loss()
+    net = Network.from_layer(out, handler=DebugHandler(NumpyHandler(np.float32)))
+    net.initialize({"Hidden": 1e-30, "default": 1e12})
+    net.provide_external_data({"default": np.full((1, 2, 3), 1e30)})
+    net.forward_pass(training_pass=True)
+    with error(
+        "layer 'Hidden' (FullyConnected), backward pass, gradients.W: dot_mm(a, b, out): argument "
+        "'out' holds inf (first at index (0, 0)) after the operation; inputs were finite"
+    ):
+        net.backward_pass()
 
 
 UNEVEN = "expected arrays that lie one step further at every step, and the same numbers"

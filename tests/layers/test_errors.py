@@ -43,6 +43,10 @@ REFUSED = [
     (bl.Loss(1j), VECTOR, "option 'importance': expected a number, got 1j"),
     (bl.SoftmaxCE(None, [1.0, -1.0]), CLASSES, "option 'class_weights': expected a list of numbers "
      ">= 0 or None, got [1.0, -1.0]"),
+    (bl.SoftmaxCE(None, {0: 1.0, 1: 2.0}), CLASSES, "option 'class_weights': expected a list of "
+     "numbers >= 0 or None, got {0: 1.0, 1: 2.0}"),
+    (bl.SoftmaxCE(None, "balanced"), CLASSES, "option 'class_weights': expected a list of numbers "
+     ">= 0 or None, got 'balanced'"),
     (bl.SoftmaxCE(None, [1, 2]), CLASSES, "option 'class_weights': expected one number for each of "
      "3 classes, got 2"),
     (bl.SoftmaxCE(None, None, 1.5), CLASSES, "option 'label_smoothing': expected a number in [0, 1]"

@@ -67,7 +67,8 @@ REFUSALS = [
     (data(default=np.zeros((4, 5, 8, 8, 3))), f"data 'default': {SHAPES}(4, 5, 8, 8, 3)."),
     (
         data(default=np.zeros((5, 8, 8, 1))),
-        f"data 'default': {SHAPES}(5, 8, 8, 1). For data without time add an axis: array[None].",
+        f"data 'default': {SHAPES}(5, 8, 8, 1). Add an axis: array[None] without time steps, "
+        "array[:, None] for one sequence.",
     ),
     (
         data(default=np.zeros((8, 8, 1))),
@@ -103,8 +104,8 @@ def test_missing_data():
     assert isinstance(caught.value, KeyError)
     assert str(caught.value) == (
         "data for 'default', 'fixed' is missing. The network's inputs are 'default', 'label', "
-        "'fixed'; got 'label', 'labels'. Provide it, or pass all_inputs=False to keep what the "
-        "buffers hold."
+        "'fixed'; got 'label', 'labels'. Provide it, or keep what the buffers hold with "
+        "provide_external_data(..., all_inputs=False)."
     )
     assert check_external_data(some, EXPECTED, all_inputs=False) == (1, 5, 1)
 

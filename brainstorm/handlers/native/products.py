@@ -168,8 +168,9 @@ def build_product(
 ) -> list[Call]:
     """Return the calls for ``out (+)= activation(a @ b + bias)`` of matrices, or of stacks."""
     check_arrays((np.float32,), [out], [a, b] if bias is None else [a, b, bias])
-    if (*a.shape[-2:], *b.shape[-2:]) != (out.shape[-2], b.shape[-2], a.shape[-1], out.shape[-1]):
-        raise UnsupportedError("the shapes do not fit")  # NumPy raises the error
+    fits = a.ndim == b.ndim == out.ndim > 1 and a.shape[-1] == b.shape[-2]
+    if not fits or out.shape[-2:] != (a.shape[-2], b.shape[-1]):
+        raise UnsupportedError("the shapes do not fit")  # NumPy raises the error, or broadcasts
     if bias is not None and bias.shape != (out.shape[-1],):
         raise UnsupportedError("the bias does not fit")
     plain = bias is None and activation is None and a.ndim == 2

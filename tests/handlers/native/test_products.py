@@ -95,6 +95,7 @@ def refused():
     f = lambda *shape: rng.standard_normal(shape, np.float32)  # noqa: E731
     n = 60  # what is smaller is not oneDNN's
     square, wide = f(n, n), f(2 * n, 2 * n)
+    yield "more axes than the others", (f(2, n, n), f(n, n), f(2, n, n))
     yield "nothing to add up", (f(3, 0), f(0, 4), f(3, 4))
     yield "nothing to write", (f(0, 3), f(3, 4), f(0, 4))
     yield "every second element", (wide[::2, ::2], f(n, n), f(n, n))
