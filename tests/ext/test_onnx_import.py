@@ -379,6 +379,8 @@ FORMULAS = ("Ceil", "Celu", "Cos", "Floor", "Round", "Shrink", "Sign", "Sin", "S
             None,
         ),
         ("y = MatMul(x, W)", [("FullyConnected", "linear")]),
+        ("a = MatMul(x, W) b = Add(two, a) y = Relu(b)", [("FullyConnected", "rel")]),
+        ("a = MatMul(x, W) b = Add(a, two) c = Mul(a, b) y = Add(c, two)", None),
     ],
 )
 def test_operators_on_features(nodes, layers):

@@ -255,8 +255,12 @@ def _with_constant(
     imp: Importer, node: Node, value: Value, constant: np.ndarray, letters: str
 ) -> Value:
     """Combine a tensor x and a constant c, which are the operands in the order of the letters."""
-    formula = _BINARY[node.kind]
+    formula, entry = _BINARY[node.kind], imp.entry(value)
+    takes_bias = node.kind == "Add" and node.alone and _is_linear(entry)
     if constant.size == 1 and constant.ndim <= len(value.axes) and math.isfinite(constant.item()):
+        if takes_bias:
+            entry.arrays["parameters.bias"] = entry.arrays["parameters.bias"] + constant.item()
+            return value
         operands = ["x" if letter == "x" else number_text(constant) for letter in letters]
         return _of_elements(imp, node, value, formula.format(*operands))
     shape = (1,) * (len(value.axes) - constant.ndim) + constant.shape
@@ -265,8 +269,7 @@ def _with_constant(
     ):
         return combine(imp, node, formula.format(*letters), x=value, c=constant)
     array = _in_memory(imp, node, value, node.bounded(constant))
-    entry = imp.entry(value)
-    if node.kind == "Add" and node.alone and _is_linear(entry) and array.size == array.shape[-1]:
+    if takes_bias and array.size == array.shape[-1]:
         entry.arrays["parameters.bias"] = entry.arrays["parameters.bias"] + array.ravel()
         return value
     return _of_elements(imp, node, value, formula.format(*letters), c=array)
