@@ -372,7 +372,7 @@ def test_only_networks_write() -> None:
 
 
 def test_a_mask_is_not_forgotten() -> None:
-    with pytest.raises(MissingDataError, match="data for 'mask' is missing: it is the mask of"):
+    with pytest.raises(MissingDataError, match="data for 'mask' is missing: it is input 'mask' of"):
         generate(masked_network(), START, 3)
 
 

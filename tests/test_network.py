@@ -595,7 +595,19 @@ def test_predict_says_what_it_misses():
             UnknownPathError,
             "unknown layer 'Outt'.*Did you mean 'Out'",
         ),
+        (
+            net,
+            (x, "Out"),
+            UnknownPathError,
+            "output 'Out': expected the path of an output, such as Out.outputs.predictions",
+        ),
         (net, ({"x": x},), UnknownPathError, "unknown input 'x'"),
+        (
+            net,
+            ({"targets": np.zeros((2, 1, 1))}, "Out.outputs.predictions"),
+            MissingDataError,
+            "data for 'default' is missing: it is input 'default' of layer",
+        ),
         (
             Network.from_layer(inp),
             (x,),

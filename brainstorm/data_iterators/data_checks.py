@@ -103,9 +103,9 @@ def _check_array(owner: DataIterator, name: str, array: Any) -> None:
             f"{expected}, got a {type(array).__name__}. Convert it with numpy.asarray.", name
         ) from None
     if kind not in NUMBERS:
-        remedy = "Convert it to float32."
-        if kind in "SU":
-            remedy = "Number the words: words, numbers = numpy.unique(array, return_inverse=True)."
+        remedy = "Number words: words, numbers = numpy.unique(array, return_inverse=True)."
+        if kind not in "SU":
+            remedy = f"Convert it to float32.{f' {remedy}' * (kind == 'O')}"
         raise owner._fail(f"{expected}, got dtype {array.dtype}. {remedy}", name)
     if isinstance(array, np.ma.MaskedArray):
         raise owner._fail(

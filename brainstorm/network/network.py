@@ -169,7 +169,7 @@ class Network(NetworkPasses, Describable):
 
         Args:
             data: Array (T, N, features...) for the input ``default`` (or the only one), or a dict
-                from input names to arrays. Other inputs (targets) are set to zero.
+                from input names to arrays. Targets may be missing: they are set to zero.
             output_name: Dotted path such as ``'Output.outputs.predictions'``, or a list of them;
                 `None`: ``net.output_name``, or the only output called ``predictions``. For a list
                 there is one pass, or with ``memory='compact'`` or layers that work in place one for
@@ -180,11 +180,12 @@ class Network(NetworkPasses, Describable):
             Array (T, N, features...); for a list of paths, a dict from these to arrays.
 
         Raises:
-            UnknownPathError: None of the names is an input, or there is no such layer.
+            UnknownPathError: None of the names is an input, there is no such layer, or the name of
+                a layer was given instead of the path of its output.
             LayerValidationError: The layer has no such output.
             NetworkValidationError: The output is ambiguous, the data does not fit, or an
                 output of constant size (a loss) would take several batches.
-            MissingDataError: A mask that an output depends on is missing.
+            MissingDataError: An input or a mask that an output depends on is missing.
         """
         is_one = not isinstance(output_name, (list, tuple))
         names: Any = [output_name] if is_one else output_name

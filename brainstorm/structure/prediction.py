@@ -84,7 +84,7 @@ def find_prediction(layers: Mapping[str, Any], wanted: str | None) -> str:
             or else the only output that is not connected.
 
     Raises:
-        UnknownPathError: The path names no layer.
+        UnknownPathError: The path names no layer, or nothing but a layer.
         LayerValidationError: The layer has no such output.
         NetworkValidationError: There are several candidates.
     """
@@ -93,6 +93,11 @@ def find_prediction(layers: Mapping[str, Any], wanted: str | None) -> str:
         layer, _, rest = wanted.partition(".")
         if layer not in layers:
             raise UnknownPathError(f"output {wanted!r}: {unknown('layer', layer, layers)}")
+        if not rest:
+            paths = [f"{layer}.outputs.{output}" for output in layers[layer].out_shapes]
+            raise UnknownPathError(
+                f"output {wanted!r}: expected the path of an output, such as {', '.join(paths)}."
+            )
         layers[layer].get_shape(rest)
         return wanted
     outputs = [(n, output) for n, layer in layers.items() for output in layer.out_shapes]
@@ -122,13 +127,16 @@ def find_ancestors(layers: Mapping[str, Any], names: Iterable[str]) -> list[str]
 def _check_zeros_do_no_harm(
     layers: Mapping[str, Any], names: Collection[str], missing: Collection[str]
 ) -> None:
-    """Check that no missing data are a mask of the layers to run: they will be set to zero."""
+    """Check that missing data are only targets of the layers to run: they will be set to zero.
+
+    Targets are inputs for which a layer computes no deltas, except masks.
+    """
     for connection in sorted(layers[INPUT].outgoing):
-        layer = layers[connection.end_layer]
-        is_mask = connection.input_name in layer.optional_inputs
-        if is_mask and connection.output_name in missing and connection.end_layer in names:
+        layer, port = layers[connection.end_layer], connection.input_name
+        is_target = port in layer.computes_no_input_deltas_for and port not in layer.optional_inputs
+        if connection.output_name in missing and layer.name in names and not is_target:
             raise MissingDataError(
-                f"data for {connection.output_name!r} is missing: it is the "
-                f"{connection.input_name} of layer {layer.name!r} ({layer.type_name}). Pass a dict "
-                f"with all that the prediction depends on."
+                f"data for {connection.output_name!r} is missing: it is input "
+                f"{connection.input_name!r} of layer {layer.name!r} ({layer.type_name}). Pass a "
+                f"dict with all that the prediction depends on."
             )

@@ -119,7 +119,7 @@ def test_prediction_without_the_mask_is_refused() -> None:
     net = Network.from_layer(inp, handler=NumpyHandler(float))
     net.initialize(Gaussian(1.0))
     x = RND.normal(size=(4, 2, 2))
-    match = r"data for 'mask' is missing: it is the mask of layer 'R' \(Gru\)\. Pass a dict"
+    match = r"data for 'mask' is missing: it is input 'mask' of layer 'R' \(Gru\)\. Pass a dict"
     with pytest.raises(MissingDataError, match=match):
         net.predict(x)
     assert net.predict({"default": x, "mask": np.ones((4, 2, 1))}).shape == (4, 2, 1)
