@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from brainstorm.display import Node, ShownAsTree, Statistics, Tree, safe_repr
 from brainstorm.errors import NetworkValidationError, NullBufferError, UnknownPathError, unknown
 from brainstorm.structure.buffer_structure import BufferStructure
@@ -75,7 +77,7 @@ class Origin(NamedTuple):
 
 
 #: Attributes of a view that are created when needed, and those that always exist.
-_MADE = ("_children", "_full_buffer", "_joints")
+_MADE = ("_children", "_full_buffer", "_joints", "_looks", "_moment")
 _FIXED = frozenset(
     {"_buffer_names", "_keys", "_attributes", "_arrays", "_below", "_origin", "_make"}
 )
@@ -93,6 +95,12 @@ class Members(NamedTuple):
     children: Sequence[Any]
     full_buffer: Array | None = None
     joints: Mapping[tuple[str, ...], Array] | None = None
+
+
+def _looks(children: Mapping[str, Any]) -> list[Any]:
+    """Return what users can change in an array itself."""
+    arrays = [child for child in children.values() if isinstance(child, np.ndarray)]
+    return [(array.shape, array.flags.num) for array in arrays]
 
 
 class BufferView(ShownAsTree, list[Any]):
@@ -172,22 +180,44 @@ class BufferView(ShownAsTree, list[Any]):
         self._fill()
 
     def leave(self) -> dict[str, Any]:
-        """Drop the members, which are created again when needed, and return them."""
-        attributes = self.__dict__
-        return {name: attributes.pop(name) for name in (*self._attributes, *_MADE)}
+        """Drop the members, which are created again when needed.
 
-    def _fill(self) -> None:
-        known = None if self._arrays is None else self._arrays.ready.pop(self._origin.path, None)
-        found = known or self._made()
-        self.__dict__.update(found)
-        super().__setitem__(slice(None), found["_children"].values())
-        if self._below is None:  # the views are never recreated
-            children = found["_children"].items()
-            below = {name: child for name, child in children if isinstance(child, BufferView)}
-            self.__dict__["_below"] = below
-        has_arrays = found["_full_buffer"] is not None or len(self._below) < len(self._keys)
-        if has_arrays and self._arrays is not None:
-            self._arrays.filled.append(self)
+        Returns:
+            The members by attribute; nothing if there were none, or an earlier call had dropped
+            some of them and was interrupted.
+        """
+        attributes = self.__dict__  # without _children, the view counts as empty: they go first
+        left = {name: attributes.pop(name, None) for name in (*_MADE, *self._attributes)}
+        return {} if left["_children"] is None else left
+
+    def _fill(self) -> dict[str, Any]:
+        """Give the view its members, and return them; again if T or B was changed meanwhile."""
+        arrays, key = self._arrays, id(self)
+        while True:
+            moment = None if arrays is None else arrays.moment
+            found = self._known() or {**self._made(), "_moment": moment}
+            if self._below is None:  # the views are never recreated
+                children = found["_children"].items()
+                below = {name: child for name, child in children if isinstance(child, BufferView)}
+                self.__dict__["_below"] = below
+            has_arrays = found["_full_buffer"] is not None or len(self._below) < len(self._keys)
+            is_known = has_arrays and arrays is not None
+            if is_known:
+                arrays.filled[key] = self  # before it has any that could be forgotten
+            super().__setitem__(slice(None), found["_children"].values())
+            self.__dict__.update(found)
+            if not is_known or (key in arrays.filled and arrays.moment == found["_moment"]):
+                return found
+
+    def _known(self) -> dict[str, Any] | None:
+        """Return the members that the view had for the same sizes, unless users changed them."""
+        known = None if self._arrays is None else self._arrays.ready.get(self._origin.path)
+        return known if known and known["_looks"] == _looks(known["_children"]) else None
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether the view has members."""
+        return "_children" in self.__dict__
 
     def _made(self) -> dict[str, Any]:
         names, (members, full_buffer, joints) = self._buffer_names, self._make()
@@ -195,6 +225,7 @@ class BufferView(ShownAsTree, list[Any]):
             raise ValueError(f"expected as many buffers as names {names}, got {len(members)}")
         children = dict(zip(names, members, strict=True))
         made = {"_children": children, "_full_buffer": full_buffer, "_joints": dict(joints or {})}
+        made["_looks"] = None if self._arrays is None else _looks(children)
         return {**{name: children[name] for name in self._attributes}, **made}
 
     def joint(self, *names: str) -> Array:
@@ -261,10 +292,9 @@ class BufferView(ShownAsTree, list[Any]):
             raise AttributeError(name)
         attributes = self.__dict__
         known = attributes.get("_buffer_names", ())
-        is_forgotten = "_make" in attributes and "_children" not in attributes
-        if is_forgotten and (name in known or name in _MADE):
-            self._fill()
-            return getattr(self, name)
+        if "_make" in attributes and (name in known or name in _MADE):
+            found = self._fill()
+            return found[name] if name in _MADE else found["_children"][name]
         raise AttributeError(unknown("buffer", name, known))
 
     def __iter__(self) -> Iterator[Any]:

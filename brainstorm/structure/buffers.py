@@ -161,19 +161,24 @@ class BufferManager:
         return self.source_size if structure.time == "S" else self.time_size
 
     def _place(self, *sizes: int) -> None:
-        """Set the sizes of the buffers; arrays and views are created when needed."""
+        """Set the sizes of the buffers; arrays and views are created when needed.
+
+        If this is interrupted there are no sizes, so that the next call does all of it again.
+        """
         if self._fitting is None or any(map(operator.gt, sizes, self._fitting)):
             self._make_room(*sizes)
-        self.buffers.place(self.full_buffers, self._starts, sizes)
-        self.time_size, self.batch_size, self.source_size = sizes
+        self.time_size = self.batch_size = self.source_size = 0
         self.position = None
-        self._view_arrays.change(sizes)
+        self._view_arrays.leave()
+        self.buffers.place(self.full_buffers, self._starts, sizes)
         if self._viewed is not self.buffers:
             self._views = create_buffer_views_from_layout(
                 *(self.layout, self.buffers, self.hubs, self.handler, self._views),
                 arrays=self._view_arrays,
             )
             self._viewed = self.buffers
+        self._view_arrays.enter(sizes)
+        self.time_size, self.batch_size, self.source_size = sizes
 
     def _make_room(self, *sizes: int) -> None:
         """Allocate memory if there is too little for some sizes."""
@@ -197,9 +202,10 @@ class BufferManager:
                     memory[buffer_type] = (self._allocate or self.handler.allocate)((needed,))
                 except (MemoryError, OverflowError, ValueError) as error:  # NumPy, from 2^63 on
                     raise self._out_of_memory(*sizes) from error
-        self.capacities = list(map(max, totals, self.capacities))
-        self.full_buffers, self._largest, self._starts = memory, counts, starts
-        self._forget_places()
+        capacities = list(map(max, totals, self.capacities))
+        self._forget_places()  # first: nothing may know an address that is not the present one
+        self.capacities, self.full_buffers = capacities, memory
+        self._largest, self._starts = counts, starts
 
     def _forget_places(self) -> None:
         """Discard everything that depends on addresses."""

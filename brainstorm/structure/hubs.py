@@ -162,24 +162,24 @@ class HubArrays(Sequence[Array]):
         sizes: tuple[int, ...] = (),
     ) -> None:
         self._hubs = hubs
-        self._made: dict[int, Array] = {}
         self.place(memory, starts, sizes)
 
     def place(self, memory: Sequence[Array], starts: Sequence[int], sizes: tuple[int, ...]) -> None:
         """Set where the arrays lie, and T, B and S."""
-        self._memory, self._starts, self._sizes = memory, starts, sizes
-        self._made.clear()
+        made: dict[int, Array] = {}
+        self._placed = memory, starts, sizes, made  # at once: other threads may read
 
     def __len__(self) -> int:
         return len(self._hubs)
 
     def __getitem__(self, number: Any) -> Any:
-        array = self._made.get(number)
+        memory, starts, sizes, made = self._placed
+        array = made.get(number)
         if array is None:
-            hub, start = self._hubs[number], self._starts[number]
-            shape = hub.get_shape(*self._sizes)
-            flat = self._memory[hub.buffer_type][start : start + product(shape)]
-            array = self._made[number] = flat.reshape(shape)
+            hub, start = self._hubs[number], starts[number]
+            shape = hub.get_shape(*sizes)
+            flat = memory[hub.buffer_type][start : start + product(shape)]
+            array = made[number] = flat.reshape(shape)
         return array
 
 

@@ -1,0 +1,140 @@
+"""Changes of T and B that are interrupted, and views that others read or change meanwhile."""
+
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from brainstorm.handlers import NumpyHandler
+from brainstorm.structure.buffer_views import BufferView
+from tests.networks import build
+
+PATH = "Out.outputs.predictions"
+FILES = ("structure/buffers.py", "structure/buffer_views.py", "structure/view_arrays.py")
+DATA = {B: np.random.RandomState(B).normal(size=(1, B, 4)) for B in range(1, 6)}
+
+
+def network():
+    return build("mlp", NumpyHandler(np.float64))
+
+
+@pytest.fixture(scope="module")
+def expected():
+    net = network()
+    return {B: net.predict(x, PATH) for B, x in DATA.items()}
+
+
+def check(net, expected, order=(3, 1, 2, 3, 4)):
+    for B in order:
+        np.testing.assert_array_equal(net.predict(DATA[B], PATH), expected[B])
+        for view in (net.buffer.Out.outputs, net.buffer.Loss.inputs):
+            assert view[0].shape[1] == view.values()[0].shape[1] == next(iter(view)).shape[1] == B
+
+
+def interrupt_at(number, function, *arguments):
+    """Call a function, and interrupt it at one of the lines of `FILES` that it runs.
+
+    Returns:
+        Whether there are so many lines.
+    """
+    lines = 0
+
+    def trace(frame, event, _):
+        nonlocal lines
+        if not frame.f_code.co_filename.endswith(FILES):
+            return None
+        lines += event == "line"
+        if lines == number:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function(*arguments)
+        return False
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+
+
+@pytest.mark.parametrize("B", [3, 4, 5], ids=["known size", "new size", "growth"])
+def test_a_change_of_sizes_may_be_interrupted_anywhere(B, expected):
+    number = 1
+    while True:
+        net = network()
+        for size in (4, 1, 2, 3, 2) if B == 4 else (1, 2, 3, 2):
+            net.predict(DATA[size], PATH)
+        if B == 4:
+            net._buffer_manager._view_arrays._left.clear()
+        if not interrupt_at(number, net.predict, DATA[B], PATH):
+            break
+        check(net, expected)
+        number += 5
+    assert number > 100
+
+
+def test_two_threads_may_look_at_a_view_at_once(monkeypatch, expected):
+    net, made, barrier = network(), BufferView._made, threading.Barrier(2)
+    net.predict(DATA[2], PATH)
+
+    def together(self):
+        members = made(self)
+        if self._origin and self._origin.path == "Out.inputs":
+            barrier.wait(30)
+        return members
+
+    monkeypatch.setattr(BufferView, "_made", together)
+    net.predict(DATA[3], "FullyConnected_1.outputs.default")
+    threads = [threading.Thread(target=lambda: net.buffer.Out.inputs.default) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    monkeypatch.undo()
+    check(net, expected)
+
+
+def test_threads_that_look_change_no_prediction(expected):
+    net, is_over, failures = network(), threading.Event(), []
+
+    def look():
+        while not is_over.is_set():
+            try:
+                net.buffer.Out.outputs.predictions.shape, list(net.buffer.Projection.outputs)
+            except BaseException as error:  # pragma: no cover
+                failures.append(error)
+                return
+
+    threads, interval = [threading.Thread(target=look) for _ in range(3)], sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for n in range(1000):
+            assert net.predict(DATA[n % 5 + 1], PATH).shape[1] == n % 5 + 1
+    finally:
+        sys.setswitchinterval(interval)
+        is_over.set()
+        for thread in threads:
+            thread.join()
+    assert not failures
+    check(net, expected)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda array: array.setflags(write=False), lambda array: setattr(array, "shape", (3, -1))],
+    ids=["flags", "shape"],
+)
+@pytest.mark.filterwarnings("ignore:Setting the shape:DeprecationWarning")
+def test_what_is_done_to_an_array_ends_when_the_sizes_change(change):
+    manager = network()._buffer_manager
+    change(manager.resize(1, 3).Out.outputs.predictions)
+    manager.resize(1, 2)
+    array = manager.resize(1, 3).Out.outputs.predictions
+    assert array.shape == (1, 3, 3)
+    assert array.flags.writeable
