@@ -70,10 +70,14 @@ class Lane(Primitives):
 
     def forget(self) -> None:
         """Make calls that are built from now on use the present memory."""
-        self.memo.forget()
+        self.forget_calls()
         for executor in self.memo.executors:
             executor.forget()
         self.version += 1
+
+    def forget_calls(self) -> None:
+        """Build calls again when they are next needed; traces keep those that they have."""
+        self.memo.forget()
 
     def clear(self) -> None:
         """Drop everything that belongs to arrays, because memory has moved."""

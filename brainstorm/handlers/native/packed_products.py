@@ -41,6 +41,7 @@ def build_pack(primitives: Primitives, b: Array, transb: bool) -> list[Any]:
     if key not in primitives.packed:
         if len(primitives.packed) >= MOST_PACKED:
             del primitives.packed[next(iter(primitives.packed))]
+            primitives.forget_calls()  # those for this copy: the matrix may get another one
         primitives.packed[key] = _Packed(primitives, b)
     return [primitives.packed[key].copy]
 

@@ -131,6 +131,9 @@ class Primitives:
     def forget(self) -> None:
         """Called when existing calls hold memory that is out of date; does nothing here."""
 
+    def forget_calls(self) -> None:
+        """Called when no call that exists may be used again; does nothing here."""
+
     def choose_threads(self, flop: int, numbers: int) -> None:
         """Let the next primitives and calls use all threads, or one if there is little to do.
 

@@ -211,6 +211,22 @@ def test_matrices_that_stay_packed_are_bounded(native):
         np.testing.assert_array_equal(out, np.full((3, 40), 40 * k))
 
 
+@pytest.mark.parametrize("k", [4, 300])
+def test_a_matrix_whose_copy_was_dropped_is_packed_again(k, native):
+    rng = np.random.default_rng(0)
+    a, b, *others = (
+        rng.standard_normal((k, k), np.float32) for _ in range(packed_products.MOST_PACKED + 2)
+    )
+    for matrix in (b, *others):
+        native.pack_m(matrix)
+    native.pack_m(b.T, transb=True)
+    b[...] = 2 * b
+    native.pack_m(b)
+    out = np.zeros((k, k), np.float32)
+    native.dot_add_packed(a, b, out)
+    np.testing.assert_allclose(out, a @ b, rtol=1e-3, atol=1e-3)
+
+
 # -- cost and repeatability ------------------------------------------------------------------
 
 
