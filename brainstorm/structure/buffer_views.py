@@ -98,7 +98,7 @@ class Members(NamedTuple):
 
 
 def _looks(children: Mapping[str, Any]) -> list[Any]:
-    """Return what users can change in an array itself."""
+    """Return what users can change of the arrays themselves, apart from their values."""
     arrays = [child for child in children.values() if isinstance(child, np.ndarray)]
     return [(array.shape, array.flags.num) for array in arrays]
 
@@ -201,12 +201,12 @@ class BufferView(ShownAsTree, list[Any]):
                 below = {name: child for name, child in children if isinstance(child, BufferView)}
                 self.__dict__["_below"] = below
             has_arrays = found["_full_buffer"] is not None or len(self._below) < len(self._keys)
-            is_known = has_arrays and arrays is not None
-            if is_known:
+            changes = has_arrays and arrays is not None
+            if changes:
                 arrays.filled[key] = self  # before it has any that could be forgotten
             super().__setitem__(slice(None), found["_children"].values())
             self.__dict__.update(found)
-            if not is_known or (key in arrays.filled and arrays.moment == found["_moment"]):
+            if not changes or (key in arrays.filled and arrays.moment == found["_moment"]):
                 return found
 
     def _known(self) -> dict[str, Any] | None:

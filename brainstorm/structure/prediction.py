@@ -39,7 +39,7 @@ class Prediction(NamedTuple):
 
         Raises:
             UnknownPathError: None of the names is an input, or the path names no layer.
-            MissingDataError: A mask is missing.
+            MissingDataError: An input or a mask that an output depends on is missing.
         """
         paths = [find_prediction(layers, each) for each in wanted]
         places = {path: path.split(".", 1) for path in paths}
@@ -49,7 +49,7 @@ class Prediction(NamedTuple):
             raise UnknownPathError(unknown("input", next(iter(names), ""), inputs))
         missing = tuple(name for name in inputs if name not in given)
         needed = find_ancestors(layers, (layer for layer, _ in places.values()))
-        _check_zeros_do_no_harm(layers, needed, missing)
+        _check_only_targets_are_missing(layers, needed, missing)
         outputs = {path: layers[layer].get_shape(port) for path, (layer, port) in places.items()}
         return cls(outputs, needed, given, missing)
 
@@ -124,7 +124,7 @@ def find_ancestors(layers: Mapping[str, Any], names: Iterable[str]) -> list[str]
     return [candidate for candidate in layers if candidate in wanted]
 
 
-def _check_zeros_do_no_harm(
+def _check_only_targets_are_missing(
     layers: Mapping[str, Any], names: Collection[str], missing: Collection[str]
 ) -> None:
     """Check that missing data are only targets of the layers to run: they will be set to zero.
