@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import weakref
@@ -19,7 +20,7 @@ class Turn:
     """
 
     def __init__(self, manager: Any) -> None:
-        self._manager, self._lock, self._gate = manager, threading.Lock(), threading.Lock()
+        self._manager, self._lock, self._gate = manager, threading.RLock(), threading.Lock()
         self._owner: int | None = None
         self._before: list[tuple[State, Any]] = []
         _turns.add(self)
@@ -29,29 +30,44 @@ class Turn:
 
     def renew(self) -> None:
         """Replace the locks held by threads that do not exist in a forked process."""
-        self._lock, self._gate = threading.Lock(), threading.Lock()
+        self._lock, self._gate = threading.RLock(), threading.Lock()
         if self._owner == threading.get_ident():
             self._lock.acquire()
         else:
             self._owner, self._before = None, []
 
     def __enter__(self) -> None:
-        if self._owner != threading.get_ident():
-            with self._gate:
-                self._lock.acquire()
-            self._owner = threading.get_ident()
-        running: State = self._manager.handler.running
-        self._before.append((running, running.lane))
-        running.lane = self._manager.lane
+        me = threading.get_ident()
+        depth = len(self._before) if self._owner == me else 0
+        try:
+            if self._owner != me:
+                with self._gate, self._lock:
+                    self._owner = me
+                    self._lock.acquire()  # once more, until `_leave`
+            running: State = self._manager.handler.running
+            self._before.append((running, running.lane))
+            running.lane = self._manager.lane
+        except BaseException:  # Ctrl-C, which may come between any two steps
+            if self._owner == me:
+                with contextlib.suppress(RuntimeError):  # the lock is not acquired yet
+                    self._leave(depth)
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None
     ) -> None:
-        running, lane = self._before.pop()
-        running.lane = lane
-        if not self._before:
-            self._owner = None
-            self._lock.release()
+        self._leave(len(self._before) - 1)
+
+    def _leave(self, depth: int) -> None:
+        """Return to a number of entries, and free the lock if it is 0."""
+        try:
+            for running, lane in self._before[depth : depth + 1]:
+                running.lane = lane
+        finally:
+            del self._before[depth:]
+            if not depth:
+                self._owner = None
+                self._lock.release()
 
 
 _turns: weakref.WeakSet[Turn] = weakref.WeakSet()

@@ -1,5 +1,6 @@
 """Changes of T and B that are interrupted, and views that others read or change meanwhile."""
 
+import linecache
 import sys
 import threading
 
@@ -32,18 +33,23 @@ def check(net, expected, order=(3, 1, 2, 3, 4)):
             assert view[0].shape[1] == view.values()[0].shape[1] == next(iter(view)).shape[1] == B
 
 
-def interrupt_at(number, function, *arguments):
-    """Call a function, and interrupt it at one of the lines of `FILES` that it runs.
+def interrupt_at(number, function, *arguments, files=FILES):
+    """Call a function, and interrupt it at one of the lines of some files that it runs.
 
     Returns:
         Whether there are so many lines.
     """
-    lines = 0
+    lines, entered = 0, set()
 
     def trace(frame, event, _):
         nonlocal lines
-        if not frame.f_code.co_filename.endswith(FILES):
+        where = frame.f_code.co_filename, frame.f_lineno
+        if not where[0].endswith(files):
             return None
+        if event == "line" and (frame, where) in entered:
+            return trace  # the end of a with statement, where Python looks at no signal
+        if linecache.getline(*where).strip().startswith("with "):
+            entered.add((frame, where))
         lines += event == "line"
         if lines == number:
             sys.settrace(None)
@@ -75,6 +81,32 @@ def test_a_change_of_sizes_may_be_interrupted_anywhere(B, expected):
         check(net, expected)
         number += 5
     assert number > 100
+
+
+def test_a_turn_may_be_interrupted_anywhere(expected):
+    number = 1
+    net = network()
+    while interrupt_at(number, net.predict, DATA[1], PATH, files=("structure/turns.py",)):
+        check(net, expected, order=(1,))
+        number += 1
+    assert number > 10
+
+
+def test_others_do_not_wait_for_a_turn_that_was_interrupted_before_it_began(expected):
+    number, results = 0, []
+    net = network()
+    turn, running = net._buffer_manager.turn, net.handler.running
+    lane = running.lane
+    while interrupt_at(number + 1, turn.__enter__, files=("structure/turns.py",)):
+        other = threading.Thread(
+            target=lambda: results.append(net.predict(DATA[1], PATH)), daemon=True
+        )
+        other.start()
+        other.join(timeout=10)
+        number += 1
+        assert len(results) == number
+        assert running.lane is lane
+    assert number > 5
 
 
 def test_two_threads_may_look_at_a_view_at_once(monkeypatch, expected):
