@@ -156,9 +156,8 @@ class BufferView(ShownAsTree, list[Any]):
         return view
 
     def _name(self, names: Sequence[str]) -> None:
-        free = [name for name in names if name not in _FIXED and not hasattr(BufferView, name)]
-        own = {"_buffer_names": tuple(names), "_keys": frozenset(names), "_attributes": free}
-        self.__dict__.update(own, _below=None, _origin=None, _arrays=None)
+        own = {"_buffer_names": tuple(names), "_keys": frozenset(names)}
+        self.__dict__.update(own, _attributes=[], _below={}, _origin=None, _arrays=None)
 
     def adjust(
         self, names: Sequence[str], make: Callable[[], Members], origin: Origin | None = None
@@ -176,7 +175,7 @@ class BufferView(ShownAsTree, list[Any]):
         """
         if tuple(names) != self._buffer_names:
             raise ValueError(f"expected the names {self._buffer_names}, got {tuple(names)}")
-        self.__dict__.update(_make=make, _origin=origin or self._origin, _below=None)
+        self.__dict__.update(_make=make, _origin=origin or self._origin)
         self._fill()
 
     def leave(self) -> dict[str, Any]:
@@ -196,10 +195,6 @@ class BufferView(ShownAsTree, list[Any]):
         while True:
             moment = None if arrays is None else arrays.moment
             found = self._known() or {**self._made(), "_moment": moment}
-            if self._below is None:  # the views are never recreated
-                children = found["_children"].items()
-                below = {name: child for name, child in children if isinstance(child, BufferView)}
-                self.__dict__["_below"] = below
             has_arrays = found["_full_buffer"] is not None or len(self._below) < len(self._keys)
             changes = has_arrays and arrays is not None
             if changes:
@@ -208,6 +203,14 @@ class BufferView(ShownAsTree, list[Any]):
             self.__dict__.update(found)
             if not changes or (key in arrays.filled and arrays.moment == found["_moment"]):
                 return found
+
+    def _sort(self, children: Mapping[str, Any]) -> None:
+        """Distinguish views, which stay, and arrays, which come and go, among the children."""
+        free = [name for name in children if name not in _FIXED and not hasattr(BufferView, name)]
+        below = {name: child for name, child in children.items() if isinstance(child, BufferView)}
+        arrays = [name for name in free if name not in below]
+        stay = {name: below[name] for name in free if name in below}
+        self.__dict__.update(stay, _attributes=arrays, _below=below)
 
     def _known(self) -> dict[str, Any] | None:
         """Return the members that the view had for the same sizes, unless users changed them."""
@@ -226,6 +229,7 @@ class BufferView(ShownAsTree, list[Any]):
         children = dict(zip(names, members, strict=True))
         made = {"_children": children, "_full_buffer": full_buffer, "_joints": dict(joints or {})}
         made["_looks"] = None if self._arrays is None else _looks(children)
+        self._sort(children)
         return {**{name: children[name] for name in self._attributes}, **made}
 
     def joint(self, *names: str) -> Array:
@@ -279,7 +283,7 @@ class BufferView(ShownAsTree, list[Any]):
         name, _, rest = item.partition(".")
         if name not in self._keys:
             raise UnknownPathError(unknown("buffer", name, self._buffer_names))
-        child = self._children[name]
+        child = self._below.get(name) or self._children[name]
         if not rest:
             return child
         if not isinstance(child, BufferView):

@@ -41,7 +41,7 @@ def create_buffer_views_from_layout(
     """
     arrays = arrays or ViewArrays()
     names, origin = get_order(layout), Origin(path.rstrip("."), layout, handler)
-    present = {} if existing is None else existing._below or {}
+    present = {} if existing is None else existing._below
     below = {
         name: create_buffer_views_from_layout(
             layout[name], buffers, hubs, handler, view, f"{path}{name}.", arrays
