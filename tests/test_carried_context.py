@@ -10,7 +10,17 @@ from brainstorm.errors import NetworkValidationError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.hooks import MonitorLoss
 from brainstorm.initializers import Gaussian
-from brainstorm.layers import FullyConnected, Gru, Input, Loss, Lstm, SquaredError
+from brainstorm.layers import (
+    BidirectionalWrapper,
+    FullyConnected,
+    Gru,
+    Input,
+    Loss,
+    Lstm,
+    MultiHeadSelfAttention,
+    PositionalEncoding,
+    SquaredError,
+)
 from brainstorm.network import Network
 from brainstorm.tools import evaluate, run_network
 from brainstorm.training import SgdStepper
@@ -152,3 +162,64 @@ def test_the_memory_of_the_state_is_used_again(net: Network) -> None:
         addresses.append([a.ctypes.data for a in state if a is not None])
     assert addresses[0] == []
     assert addresses[1] == addresses[2] == addresses[3] != []
+
+
+LAYERS = {
+    "reversed": lambda: BidirectionalWrapper(Lstm, 3, name="Both"),
+    "attention": lambda: MultiHeadSelfAttention(2, causal=True, name="Attention"),
+    "positions": lambda: PositionalEncoding(name="Positions"),
+}
+
+
+def lstm_with(layer) -> Network:
+    wire = Input({"default": ("T", "B", 2)}) >> Lstm(4, name="Lstm")
+    for each in [] if layer is None else [layer]:
+        wire = wire >> each
+    network = Network.from_layer(
+        wire >> FullyConnected(1, "linear", name="Out"), handler=NumpyHandler(float)
+    )
+    network.initialize(Gaussian(1.0), seed=2)
+    return network
+
+
+def outputs_and_warnings(net: Network, caplog, **options) -> tuple[np.ndarray, list[str]]:
+    found = []
+    for _ in range(2):  # epochs
+        for _ in run_network(net, SequenceChunks(4, 5, shuffle=False, default=DATA["default"])()):
+            net.forward_pass(**options)
+            found.append(net.get("Out.outputs.default"))
+    return np.concatenate(found[:2]), [record.getMessage() for record in caplog.records]
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("reversed", "'Both_reversed' (Reverse), 'Both_restored' (Reverse)"),
+        ("attention", "'Attention' (MultiHeadSelfAttention)"),
+        ("positions", "'Positions' (PositionalEncoding)"),
+    ],
+)
+def test_a_layer_that_sees_only_parts_beside_carried_state_is_a_warning(kind, names, caplog):
+    net = lstm_with(LAYERS[kind]())
+    outputs, warnings = outputs_and_warnings(net, caplog)
+    assert warnings == [
+        f"the state of recurrent layers is carried from part to part of sequences, but in {names} "
+        f"each part is on its own: the outputs are not those for whole sequences. See "
+        f"docs/not_learning.md#parts-of-sequences."
+    ]
+    whole = net.predict(DATA["default"])
+    assert np.abs(outputs - whole).max() > 0.01
+
+
+def test_layers_that_carry_all_they_need_are_none(caplog):
+    net = lstm_with(None)
+    outputs, warnings = outputs_and_warnings(net, caplog)
+    assert not warnings
+    np.testing.assert_allclose(outputs, net.predict(DATA["default"]))
+
+
+def test_attention_alone_carries_nothing_and_is_none_either(caplog):
+    wire = Input({"default": ("T", "B", 2)}) >> LAYERS["attention"]()
+    net = Network.from_layer(wire >> FullyConnected(1, "linear", name="Out"))
+    net.initialize(Gaussian(1.0), seed=2)
+    assert not outputs_and_warnings(net, caplog)[1]

@@ -274,6 +274,10 @@ class AttentionLayer(MaskedLayer):
 
     # -- step by step ---------------------------------------------------------------------------
 
+    @property
+    def is_continued(self) -> bool:
+        return self.memory_time == "S"  # which is there as a whole
+
     def remembered(self, steps: int) -> Structures:
         if not self.causal and self.memory_time == "T":
             raise self.looks_ahead("Without causal=True every step looks at all others.")

@@ -38,11 +38,7 @@ from brainstorm.layers.constraints import Constraint
 from brainstorm.randomness import RandomState
 from brainstorm.structure import BufferView, Connection
 from brainstorm.structure.architecture import layer_registry
-from brainstorm.structure.buffer_structure import (
-    BufferStructure,
-    StructureTemplate,
-    format_shape,
-)
+from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate, format_shape
 from brainstorm.structure.construction import IMPLEMENTATION_SUFFIX
 from brainstorm.utils import get_normalized_path
 
@@ -216,8 +212,7 @@ class Layer(Traceable):
         Raises:
             LayerValidationError: The layer does not compute step by step, or not so many.
         """
-        is_carried = couples_by_context(self.out_shapes, self.internal_shapes)
-        if self._says_coupled or (self.time_coupled and not is_carried):
+        if not self.is_continued:
             raise self.looks_ahead("Its outputs depend on more than the steps before.")
         return {}
 
@@ -312,6 +307,12 @@ class Layer(Traceable):
     def type_name(self) -> str:
         """The name under ``'@type'`` in an architecture."""
         return type(self).__name__.removesuffix(IMPLEMENTATION_SUFFIX)
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether parts of sequences give what the whole gives, if the context is carried on."""
+        is_carried = couples_by_context(self.out_shapes, self.internal_shapes)
+        return not self._says_coupled and (is_carried or not self.time_coupled)
 
     def get_shape(self, path: str) -> BufferStructure:
         """Return the structure of a path such as ``'outputs.default'``.

@@ -20,6 +20,7 @@ from brainstorm.structure.external_data import check_external_data
 from brainstorm.structure.lifetimes import plan_memory
 from brainstorm.structure.memory import MemoryReport, find_largest_batch, measure_memory
 from brainstorm.structure.passes import Passes
+from brainstorm.structure.topology import warn_of_parts
 from brainstorm.structure.tracing import Traces
 from brainstorm.utils import Array, as_array
 
@@ -301,6 +302,8 @@ class NetworkPasses(NetworkParameters):
             NetworkValidationError: `state` is not a list, or is empty although it is continued, or
                 belongs to another network or batch size.
         """
+        if continues:
+            warn_of_parts(self.layers)
         with self._buffer_manager.turn:
             self._buffer_manager.carry_context(state, continues)
 

@@ -100,6 +100,20 @@ def warn_of_one_sequence(layers: Layers, T: int, B: int) -> None:
         )
 
 
+def warn_of_parts(layers: Layers) -> None:
+    """Warn if state is carried on in sequences whose parts give other outputs than the whole."""
+    timed = [la for la in layers.values() if la.time_coupled and not la.is_over_source]
+    others = [layer for layer in timed if not layer.is_continued]
+    if others and len(others) < len(timed):
+        names = ", ".join(f"{layer.name!r} ({layer.type_name})" for layer in others)
+        warn_once(
+            layers[INPUT],
+            f"the state of recurrent layers is carried from part to part of sequences, but in {names} "
+            f"each part is on its own: the outputs are not those for whole sequences. "
+            f"{see('parts-of-sequences')}",
+        )
+
+
 def _reach(layers: Layers, start: Iterable[str], forward: bool) -> set[str]:
     """Return all layers that can be reached along the connections, or against them."""
     reached = set(start)
