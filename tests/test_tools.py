@@ -9,7 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import brainstorm as bs
-from brainstorm.data_iterators import BucketedMinibatches, DataIterator, Minibatches, Undivided
+from brainstorm.data_iterators import (
+    BucketedMinibatches,
+    DataIterator,
+    Minibatches,
+    SequenceChunks,
+    Undivided,
+)
 from brainstorm.errors import NetworkValidationError, UnknownPathError, ValidationError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.layers import Accuracy as AccuracyLayer
@@ -176,6 +182,16 @@ def test_extract_over_different_lengths(net, tmp_path):
             run()
     assert file.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_extract_of_parts_of_sequences(net, tmp_path):
+    parts = SequenceChunks(2, 3, shuffle=False, default=X, targets=Y, mask=M)
+    for run in (extract, extract_and_save):
+        with pytest.raises(
+            ValidationError, match="expected whole sequences, got parts of some. Us"
+        ):
+            run(net, parts, PATHS, *[tmp_path / "features.hdf5"] * (run is extract_and_save))
+    assert not list(tmp_path.iterdir())
 
 
 def test_extract_of_one_row_per_sequence_over_different_lengths():

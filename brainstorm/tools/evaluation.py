@@ -153,7 +153,7 @@ def extract(network: Any, iter: Any, buffer_names: str | Sequence[str]) -> dict[
 
     Raises:
         NetworkValidationError: A buffer does not grow with the batch, or with a T that changes.
-        ValidationError: There is no data iterator, or no batch.
+        ValidationError: There is no data iterator, or no batch, or batches are parts of sequences.
     """
     parts: dict[str, list[np.ndarray]] = {}
     for batch in _extract_batches(network, iter, buffer_names):
@@ -200,7 +200,7 @@ def _extract_batches(
     axes = {path: _batch_axis(network, path) for path in names}
     lengths: dict[str, int] = {}
     with network.separate_statistics():
-        for number in run_network(network, iter(handler=network.handler)):
+        for number in run_network(network, _wholes(iter(handler=network.handler))):
             network.forward_pass()
             for path, axis in axes.items():
                 time = _structure_of(network, path).time
@@ -215,6 +215,17 @@ def _extract_batches(
         raise ValidationError(
             "extract: expected at least one batch of the data iterator, got none."
         )
+
+
+def _wholes(batches: Iterator[Any]) -> Iterator[Any]:
+    """Yield batches; an error if one is not the first part of its sequences."""
+    for batch in batches:
+        if getattr(batch, "continues", False):
+            raise ValidationError(
+                "extract: expected whole sequences, got parts of some. Use Minibatches in place of "
+                "SequenceChunks."
+            )
+        yield batch
 
 
 def _structure_of(network: Any, path: str) -> BufferStructure:
