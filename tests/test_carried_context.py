@@ -203,8 +203,8 @@ def test_a_layer_that_sees_only_parts_beside_carried_state_is_a_warning(kind, na
     net = lstm_with(LAYERS[kind]())
     outputs, warnings = outputs_and_warnings(net, caplog)
     assert warnings == [
-        f"the state of recurrent layers is carried from part to part of sequences, but in {names} "
-        f"each part is on its own: the outputs are not those for whole sequences. See "
+        f"the state of recurrent layers is carried from part to part of sequences, but in "
+        f"{names} each part is on its own: the outputs are not those for whole sequences. See "
         f"docs/not_learning.md#parts-of-sequences."
     ]
     whole = net.predict(DATA["default"])

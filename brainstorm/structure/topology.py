@@ -108,8 +108,8 @@ def warn_of_parts(layers: Layers) -> None:
         names = ", ".join(f"{layer.name!r} ({layer.type_name})" for layer in others)
         warn_once(
             layers[INPUT],
-            f"the state of recurrent layers is carried from part to part of sequences, but in {names} "
-            f"each part is on its own: the outputs are not those for whole sequences. "
+            f"the state of recurrent layers is carried from part to part of sequences, but in "
+            f"{names} each part is on its own: the outputs are not those for whole sequences. "
             f"{see('parts-of-sequences')}",
         )
 

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ class Lane(Primitives):
     Attributes:
         version: Changes when existing calls should be built again.
         memo: The cached calls of operations.
+        packed: Place of a matrix to its copy; see `brainstorm.handlers.native.packed_products`.
         refusals: Reasons why programs have no kernel.
     """
 
@@ -42,6 +43,7 @@ class Lane(Primitives):
         super().__init__(library, threads, is_half)
         self.version = 0
         self.refusals = refusals
+        self.packed: dict[Hashable, Any] = {}
         self.memo = Memo(self._execute, self._build)
         _lanes.add(self)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from brainstorm.handlers.native import products
 from brainstorm.handlers.native.calls import Call
+from brainstorm.handlers.native.lane import Lane
 from brainstorm.handlers.native.library import UnsupportedError
 from brainstorm.handlers.native.primitives import (
     ANY,
@@ -30,28 +31,28 @@ from brainstorm.utils import Array
 MOST_PACKED = 64
 
 
-def build_pack(primitives: Primitives, b: Array, transb: bool) -> list[Any]:
+def build_pack(lane: Lane, b: Array, transb: bool) -> list[Any]:
     """Return the call that prepares b for `build_packed`."""
     check_arrays((np.float32,), [b], [])
     b = b.T if transb else b
     is_large = not is_small(products.FEW_ROWS, len(b), b.shape[1], b.itemsize)
-    if is_large and not primitives.is_half and products.takes_all_sizes(primitives.library):
+    if is_large and not lane.is_half and products.takes_all_sizes(lane.library):
         return []  # its products use b directly
     key = _place(b)
-    if key not in primitives.packed:
-        if len(primitives.packed) >= MOST_PACKED:
-            del primitives.packed[next(iter(primitives.packed))]
-            primitives.forget_calls()  # those for this copy: the matrix may get another one
-        primitives.packed[key] = _Packed(primitives, b)
-    return [primitives.packed[key].copy]
+    if key not in lane.packed:
+        if len(lane.packed) >= MOST_PACKED:
+            del lane.packed[next(iter(lane.packed))]
+            lane.forget_calls()  # those for this copy: the matrix may get another one
+        lane.packed[key] = _Packed(lane, b)
+    return [lane.packed[key].copy]
 
 
-def build_packed(primitives: Primitives, a: Array, b: Array, out: Array, transb: bool) -> list[Any]:
+def build_packed(lane: Lane, a: Array, b: Array, out: Array, transb: bool) -> list[Any]:
     """Return the calls for ``out += a @ b``, with the content of b when it was packed."""
-    packed = primitives.packed.get(_place(b.T if transb else b))
+    packed = lane.packed.get(_place(b.T if transb else b))
     if packed is None:
-        return products.build_dot(primitives, a, b, out, False, transb, add=True)
-    return packed.product(primitives, a, out)
+        return products.build_dot(lane, a, b, out, False, transb, add=True)
+    return packed.product(lane, a, out)
 
 
 def _place(b: Array) -> tuple[Any, ...]:

@@ -109,30 +109,20 @@ class Primitives:
         allocate: Returns new memory that calls need, as an array of zeros of a shape and type.
         used_threads: How many the next primitives and calls use.
         workspace: Memory that every call may overwrite.
-        packed: See `brainstorm.handlers.native.products`.
     """
 
-    def __init__(
-        self,
-        library: Library | None,
-        threads: int,
-        is_half: bool = False,
-    ) -> None:
+    def __init__(self, library: Library | None, threads: int, is_half: bool = False) -> None:
         self._loaded, self.threads = library, threads
         self.is_half = is_half
         self.used_threads = threads
         self.allocate: Callable[[tuple[int, ...], Any], np.ndarray] = aligned_zeros
         self.workspace = Workspace(self)
-        self.packed: dict[Hashable, Any] = {}
         self._made: dict[Hashable, Any] = {}
         if library is not None:
             self._stream = library.stream()
 
     def forget(self) -> None:
         """Called when existing calls hold memory that is out of date; does nothing here."""
-
-    def forget_calls(self) -> None:
-        """Called when no call that exists may be used again; does nothing here."""
 
     def choose_threads(self, flop: int, numbers: int) -> None:
         """Let the next primitives and calls use all threads, or one if there is little to do.
