@@ -84,4 +84,8 @@ def check_connections(layer: Any) -> None:
             if buffer not in special[category]:
                 raise layer.fail(unknown(category[:-1], buffer, special[category]))
         elif name not in layer.out_shapes:
-            raise layer.fail(unknown("output", name, layer.out_shapes))
+            problem = unknown("output", name, layer.out_shapes)
+            if name == "default" and layer.out_shapes:
+                wire = f"{layer.name} - {list(layer.out_shapes)[-1]!r} >> {connection.end_layer}"
+                problem += f" Name it in the connection: {wire}."
+            raise layer.fail(problem)

@@ -122,6 +122,11 @@ REFUSED = {
             r"layer 'Input' \(Input\): unknown output 'defaults'.*Did you mean 'default'",
         ),
         (
+            architecture(Input={"out_shapes": {"x": ("T", "B", 3), "y": ("T", "B", 3)}}),
+            r"layer 'Input' \(Input\): unknown output 'default'. Choices are: x, y. Name it in the "
+            r"connection: Input - 'y' >> Hidden.",
+        ),
+        (
             architecture(Input={"@outgoing_connections": []}),
             "layer 'Hidden' .*input 'default': expected .* but nothing is connected",
         ),
