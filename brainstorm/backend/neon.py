@@ -21,8 +21,8 @@ from brainstorm.backend.shapeless import Shapeless
 from brainstorm.backend.tensors import Tensor
 from brainstorm.optree import Expression
 from brainstorm.optree import functions as fn
-from brainstorm.optree.nodes import parts_of
 from brainstorm.optree.shapes import Shape
+from brainstorm.optree.syntax import parts_of
 
 
 def _two_axes(shape: Shape) -> Shape:

@@ -13,8 +13,8 @@ from brainstorm.backend.shapeless import Shapeless
 from brainstorm.errors import ValidationError
 from brainstorm.optree import Expression, Formula, OpTreeNode, Program, Variable, View, linearise
 from brainstorm.optree import functions as fn
-from brainstorm.optree.nodes import arrays_in, parts_of, slice_of
 from brainstorm.optree.shapes import Shape, normalize_index
+from brainstorm.optree.syntax import arrays_in, parts_of, slice_of
 from brainstorm.utils import Array
 
 if TYPE_CHECKING:

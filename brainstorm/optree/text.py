@@ -24,6 +24,13 @@ def as_formula(tree: Any, limit: int = LONG) -> str:
     return _write([_Bare(tree)], _formula_parts, limit)
 
 
+def described(x: Any) -> str:
+    """Write an operand with its shape, for messages."""
+    if hasattr(x, "shape"):
+        return f"{as_formula(x, SHORT // 3)} of shape {x.shape}"
+    return f"the number {x!r}"
+
+
 class _Bare(NamedTuple):
     """A tree that needs no parentheses in its place."""
 
