@@ -29,8 +29,8 @@ from brainstorm import layers
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.initializers import DenseSqrtFanIn
 from brainstorm.network import Network
-from brainstorm.structure.buffer_views import NullBuffer
 from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure.null_buffers import NullBuffer
 from brainstorm.tools import get_in_out_layers
 from brainstorm.training import SgdStepper
 

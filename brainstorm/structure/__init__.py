@@ -22,10 +22,7 @@ from brainstorm.structure.buffer_structure import (
     StructureTemplate,
     combine_buffer_structures,
 )
-from brainstorm.structure.buffer_views import (
-    BufferView,
-    NullBuffer,
-)
+from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import (
     BufferManager,
     create_buffer_views_from_layout,
@@ -51,6 +48,7 @@ from brainstorm.structure.layout import (
 from brainstorm.structure.memory import (
     MemoryReport,
 )
+from brainstorm.structure.null_buffers import NullBuffer
 from brainstorm.structure.orders import (
     gather_array_nodes,
     get_all_sources,

@@ -172,10 +172,8 @@ class BufferManager:
         self._view_arrays.leave()
         self.buffers.place(self.full_buffers, self._starts, sizes)
         if self._viewed is not self.buffers:
-            self._views = create_buffer_views_from_layout(
-                *(self.layout, self.buffers, self.hubs, self.handler, self._views),
-                arrays=self._view_arrays,
-            )
+            given = self.layout, self.buffers, self.hubs, self.handler, self._views
+            self._views = create_buffer_views_from_layout(*given, arrays=self._view_arrays)
             self._viewed = self.buffers
         self._view_arrays.enter(sizes)
         self.time_size, self.batch_size, self.source_size = sizes
@@ -355,7 +353,7 @@ class BufferManager:
                     f"context for {hub.sources[0]!r}: expected an array of shape {expected}, got "
                     f"{got}. A context fits the network and the batch size that it came from."
                 )
-            self.handler.copy_to(given, self._context_rows(i, hub))
+            self.handler.copy_to(given, hub.context_rows(self.buffers[i]))
 
     def carry_context(self, state: list[Array | None], continues: bool) -> None:
         """Make the present batch a part of longer sequences; see `Network.carry_context`.
@@ -398,8 +396,4 @@ class BufferManager:
     def clear_context(self, times: str = "TS") -> None:
         """Start the next forward pass from zeros, or only the sequences of lengths T or S."""
         hubs = self._context_hubs(times)
-        self.handler.clear([self._context_rows(i, hub) for i, hub in hubs])
-
-    def _context_rows(self, number: int, hub: Hub) -> Array:
-        buffer = self.buffers[number]
-        return buffer[buffer.shape[0] - hub.context_size : buffer.shape[0]]
+        self.handler.clear([hub.context_rows(self.buffers[i]) for i, hub in hubs])

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import HandlerValidationError
-from brainstorm.structure.buffer_views import BufferView, NullBuffer
+from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.layout import VIEWS
+from brainstorm.structure.null_buffers import NullBuffer
 
 
 @contextlib.contextmanager

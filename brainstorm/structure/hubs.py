@@ -64,6 +64,10 @@ class Hub:
         """Return the number of values in the hub's array."""
         return product(self.get_shape(time, batch, source))
 
+    def context_rows(self, array: Array) -> Array:
+        """Return the rows of the hub's array that hold the state before the first step."""
+        return array[array.shape[0] - self.context_size : array.shape[0]]
+
 
 def arrange_sources(
     sources: Sequence[str],

@@ -9,9 +9,10 @@ from typing import Any, TypeAlias
 from brainstorm.errors import UnknownPathError, unknown
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.structure.buffer_structure import CONSTANT, TIME, BufferStructure
-from brainstorm.structure.buffer_views import BufferView, Members, NullBuffer, Origin
+from brainstorm.structure.buffer_views import BufferView, Members, Origin
 from brainstorm.structure.hubs import Hub
 from brainstorm.structure.layout import Node
+from brainstorm.structure.null_buffers import NullBuffer
 from brainstorm.structure.orders import get_order
 from brainstorm.structure.view_arrays import ViewArrays
 from brainstorm.utils import Array

@@ -16,10 +16,11 @@ from brainstorm.handlers.traces import Trace
 from brainstorm.layers.base_layer import Layer
 from brainstorm.network.steps import allocate_past
 from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.buffer_views import BufferView, NullBuffer
+from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.error_places import naming_places
 from brainstorm.structure.layout import create_layout
+from brainstorm.structure.null_buffers import NullBuffer
 from brainstorm.testing.layer_neighbours import surround
 from brainstorm.testing.reference_handler import ReferenceHandler
 from brainstorm.utils import Array

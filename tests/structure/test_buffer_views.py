@@ -9,7 +9,8 @@ import pytest
 
 from brainstorm.errors import NetworkValidationError, NullBufferError, UnknownPathError
 from brainstorm.handlers import DebugHandler, NumpyHandler
-from brainstorm.structure.buffer_views import BufferView, Members, NullBuffer
+from brainstorm.structure.buffer_views import BufferView, Members
+from brainstorm.structure.null_buffers import NullBuffer
 
 W, BIAS, LOSS = np.arange(6.0).reshape(2, 3), np.ones(2), np.zeros((4, 5, 1))
 
