@@ -65,7 +65,7 @@ class Formula:
         names = self._names.get(len(key))
         if names is None:
             names = self._names[len(key)] = self._names_of(len(key))
-        variables = [Variable(s, d, name) for (s, d), name in zip(key, names, strict=True)]
+        variables = [Variable(s, d, name, name) for (s, d), name in zip(key, names, strict=True)]
         trees = self.function(*variables)
         trees = list(trees) if type(trees) in (list, tuple) else [trees]
         program = linearise(trees, variables, name=self.__name__)

@@ -94,7 +94,7 @@ class Kernel(Call):
         name: The operation.
     """
 
-    __slots__ = ("_arguments", "_function", "_places", "_words", "keep", "name", "run")
+    __slots__ = ("_arguments", "_function", "_places", "_words", "keep", "name")
 
     def __init__(
         self, function: int, pointers: Sequence[int] | np.ndarray,
@@ -104,7 +104,6 @@ class Kernel(Call):
         self._words, self._places = np.array([*pointers, *numbers], np.int64), len(pointers)
         start = address_of(self._words)
         self._arguments = start, start + self._places * self._words.itemsize
-        self.run = functools.partial(callable_at(function), *self._arguments)
 
     @property
     def places(self) -> list[int]:  # type: ignore[override]
@@ -136,13 +135,18 @@ class Kernel(Call):
 
     def __call__(self) -> None:
         """Execute it."""
-        self.run()
+        callable_at(self._function)(*self._arguments)
 
 
 @functools.cache
 def callable_at(address: int) -> Any:
     """Return the function of a kernel at an address."""
     return _KERNEL_TYPE(address)
+
+
+@functools.cache
+def _executor_at(address: int) -> Any:
+    return _PRIMITIVE_TYPE(address)
 
 
 class Execution(Call):
@@ -164,25 +168,27 @@ class Execution(Call):
     ) -> None:  # fmt: skip
         self._made_of = library, primitive, stream, given, keep, name, threads
         self.name, self.threads, self._library, self.keep = name, threads, library, keep
-        layouts = [getattr(layout, "_as_parameter_", layout).value for layout, _ in given.values()]
-        self._form = primitive.handle.address, stream.address, tuple(given), layouts, threads
-        self.places = [where for _, where in given.values()]
         self._memories = [
             library.create("dnnl_memory", layout, library.engine, where)
             for layout, where in given.values()
         ]
-        passed = (Argument * len(given))(
+        self._passed = (Argument * len(given))(
             *(Argument(i, m.address) for i, m in zip(given, self._memories, strict=True))
         )
-        self._passed = passed
-        where = primitive.handle.address, stream.address, len(passed), ctypes.addressof(passed)
-        self._arguments = where
-        self._run = functools.partial(_PRIMITIVE_TYPE(library.execute), *where)
+        where = primitive.handle.address, stream.address
+        self._arguments = *where, len(given), ctypes.addressof(self._passed)
+
+    @property
+    def places(self) -> list[int]:  # type: ignore[override]
+        """The addresses of its data."""
+        return [where for _, where in self._made_of[3].values()]
 
     @property
     def form(self) -> Any:
         """The primitive and the kinds and layouts of its arguments."""
-        return self._form
+        given = self._made_of[3]
+        layouts = [getattr(layout, "_as_parameter_", layout).value for layout, _ in given.values()]
+        return self._arguments[:2], tuple(given), layouts, self.threads
 
     def record(self) -> Record:
         """Return it as a record for `Replay`."""
@@ -199,5 +205,5 @@ class Execution(Call):
     def __call__(self) -> None:
         """Execute it."""
         self._library.use_threads(self.threads)
-        if status := self._run():
+        if status := _executor_at(self._library.execute)(*self._arguments):
             raise self.failure(status)

@@ -196,7 +196,8 @@ class Library:
         """
         value = c_void_p()
         self.check(f"{kind}_create{way}", ctypes.byref(value), *arguments)
-        return Handle(value, getattr(self._library, f"{kind}_destroy"), arguments)
+        owners = tuple([each for each in arguments if isinstance(each, Handle)])
+        return Handle(value, getattr(self._library, f"{kind}_destroy"), owners)
 
     def describe(self, kind: str, *arguments: Any) -> Handle:
         """Return a primitive descriptor; `kind` is e.g. ``'matmul'``."""
