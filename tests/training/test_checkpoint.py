@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import zlib
-from functools import partial
 from itertools import cycle
 from pathlib import Path
 
@@ -38,7 +37,6 @@ from brainstorm.training import (
     GradientAccumulation,
     Linear,
     LossScaling,
-    MomentumStepper,
     ParameterGroup,
     Trainer,
 )
@@ -73,74 +71,73 @@ CASES = [
     *(("lstm", "chunks", handler) for handler in HANDLERS),
     *((hidden, "chunks", "native") for hidden in FLAT),
 ]
-CASES = [(*case, "MomentumStepper") for case in CASES]
-# That every stepper continues exactly is a property in `brainstorm.testing`.
-CASES += [("dense", "chunks", "float32", f"{name}Stepper") for name in ("Adam", "Forward")]
 
 
-@pytest.mark.parametrize(("hidden", "iterator", "handler", "stepper"), CASES)
-def test_a_resumed_run_equals_the_uninterrupted_one(tmp_path, hidden, iterator, handler, stepper):
-    names = hidden, iterator, handler
-    # without a training pass nobody writes the mask that is watched
-    options = {"use_training_pass": True} if stepper == "ForwardStepper" else {}
-    make_stepper = partial(getattr(bs.training, stepper), **options)
-    expected = outcome(*whole_run(*names, make_stepper()))
+@pytest.mark.parametrize("names", CASES, ids="-".join)
+def test_a_resumed_run_equals_the_uninterrupted_one(tmp_path, names):
+    expected = outcome(*whole_run(*names))
     updates = int(expected["updates"])
     first = np.random.RandomState(zlib.crc32(repr(names).encode())).randint(1, updates)
     save = SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", interval=first, keep=1000)
-    assert outcome(*whole_run(*names, make_stepper(), [save])) == expected  # saving changes nothing
+    assert outcome(*whole_run(*names, hooks=[save])) == expected  # saving changes nothing
     for update in {first, (updates - 1) // first * first}:
-        assert outcome(*resumed_run(tmp_path / f"run-{update}.hdf5", iterator)) == expected
+        assert outcome(*resumed_run(tmp_path / f"run-{update}.hdf5", names[1])) == expected
 
 
-def averages():
+def with_averages():
     best = SaveBestNetwork("rolling_training.total_loss", criterion="min", name="averaged")
     return [AverageWeights(0.9), WithAverages(best)]
 
 
-def stepper_with(**parts):
-    stepper = MomentumStepper(0.05, 0.9)
-    for name, part in parts.items():
-        setattr(stepper, name, part)
-    return stepper
-
-
-GROUPS = ParameterGroup("*.bias", frozen=True), ParameterGroup("*", learning_rate_factor=0.5)
-OTHERS = {
-    "averages": (stepper_with, averages),
-    "groups and a schedule": (
-        lambda: stepper_with(groups=GROUPS),
-        lambda: [ModifyStepperAttribute(Linear(0.05, 0.01, 9), timescale="update", name="rate")],
+#: What a stepper can be given, and functions that make hooks beside it.
+PARTS = {
+    "averages": lambda: ({}, with_averages()),
+    "groups and a schedule": lambda: (
+        {"groups": [ParameterGroup("*.bias", frozen=True), ParameterGroup("*", 0.5)]},
+        [ModifyStepperAttribute(Linear(0.05, 0.01, 9), timescale="update", name="rate")],
     ),
-    "scaling": (
-        lambda: stepper_with(loss_scaling=LossScaling(16, 3), max_gradient_norm=0.1),
-        list,
-    ),
-    "accumulation": (lambda: stepper_with(accumulation=GradientAccumulation(3)), list),
+    "scaling": lambda: ({"loss_scaling": LossScaling(16, 3), "max_gradient_norm": 0.1}, []),
+    "accumulation": lambda: ({"accumulation": GradientAccumulation(3)}, []),
 }
+STEPPERS = [name for name in bs.training.__all__ if re.fullmatch("(?!Training).*Stepper", name)]
+OPTIONS = {
+    "ForwardStepper": {"use_training_pass": True},  # writes the mask that is watched
+    "MomentumStepper": {"momentum": 0.9},
+    "NesterovStepper": {"momentum": 0.9},
+}
+COMBINED = [(stepper, ()) for stepper in STEPPERS]
+COMBINED += [
+    (stepper, tuple(PARTS)) for stepper in STEPPERS if getattr(bs.training, stepper).learns
+]
+COMBINED += [("MomentumStepper", (part,)) for part in PARTS]
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_so_does_one_with_other_parts(tmp_path, name):
-    make_stepper, make_hooks = OTHERS[name]
-    names, hooks = ("dense", "minibatches", "float32"), make_hooks()
+@pytest.mark.parametrize(("name", "parts"), COMBINED)
+def test_so_does_one_of_every_stepper_with_all_parts_and_without(tmp_path, name, parts):
+    names, hooks = ("dense", "minibatches", "float32"), []
+    stepper = getattr(bs.training, name)(**OPTIONS.get(name, {}))
+    for part in parts:
+        attributes, more = PARTS[part]()
+        hooks += more
+        for attribute, value in attributes.items():
+            setattr(stepper, attribute, value)
     save = SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", interval=2, keep=99)
     epochs = SaveCheckpoint(tmp_path / "epoch.hdf5", keep=9, name="epochs")
-    whole = whole_run(*names, make_stepper(), [save, epochs, *hooks])
+    whole = whole_run(*names, stepper, [save, epochs, *hooks])
     expected = outcome(*whole)
-    for file in epochs.kept[:2] if name == "accumulation" else save.kept[:1]:
+    for file in (save.kept[0], *epochs.kept[:2]):
         again = resumed_run(file, names[1])
         assert outcome(*again) == expected
-        if name == "averages":
+        if "averages" in parts:
             for trainer, _ in (whole, again):
                 assert trainer.hooks["averaged"].hook.trainer is trainer
             found = [trainer.hooks["AverageWeights"].average for trainer, _ in (whole, again)]
             assert np.array_equal(*found)
-    if name == "accumulation":  # of the four batches of each epoch
+    if "accumulation" in parts:  # of the four batches of each epoch
         states = [read_run_file(file).state["trainer"]["stepper"] for file in epochs.kept]
         assert [state["accumulation"]["given"] for state in states[:2]] == [1, 2]
-    if name == "scaling":
-        assert whole[0].stepper.loss_scaling.scale == 16 * 2**4
+    if parts == ("scaling",):
+        assert stepper.loss_scaling.scale == 16 * 2**4
 
 
 def test_every_update_can_be_resumed_and_that_again(tmp_path):
