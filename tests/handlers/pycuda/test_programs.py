@@ -22,7 +22,7 @@ from brainstorm.optree import (
     registry,
 )
 from brainstorm.optree import functions as fn
-from tests.optree import integer_reductions, operation_cases
+from tests.optree import integer_reductions, nan_cases, operation_cases
 from tests.optree.operation_cases import variables
 from tests.optree.test_random_trees import grown
 
@@ -47,12 +47,30 @@ def check(handler, trees, bindings, accumulate=False):
         np.testing.assert_allclose(got, expected + accumulate, tolerance, tolerance)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_random_trees_and_their_gradients(seed, handler):
-    """In float64, which loops have on a GPU too."""
+@pytest.mark.parametrize("seed", range(12))
+def test_random_trees_and_their_gradients(seed, handler, monkeypatch):
+    """In float64, which loops have on a GPU too; with indices of 64 bits, as of large arrays."""
+    if seed % 3:
+        monkeypatch.setattr(structures, "MANY", 10)
     tree, _, bindings = grown(seed)
     trees = [tree, *gradients(tree, list(bindings))]
     check(handler, trees, bindings, bool(seed % 2))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_nan_goes_in_and_comes_out(dtype, handler):
+    nan_cases.check(dtype, partial(run, handler))
+
+
+@pytest.mark.parametrize("many", [10, structures.MANY])
+def test_an_index_beyond_what_float32_counts_is_exact(many, handler, monkeypatch):
+    monkeypatch.setattr(structures, "MANY", many)
+    x = Variable((2**24 + 5,), np.int8)
+    a = np.zeros(x.shape, x.dtype)
+    a[-2], a[-4] = 1, -1
+    for dtype in (np.int32, np.int64, np.float64):
+        found = run(handler, [fn.argmax(x), fn.argmin(x)], {x: a}, [dtype] * 2)
+        assert [int(out[0]) for out in found] == [2**24 + 3, 2**24 + 1]
 
 
 REDUCTIONS = {"sum": fn.sum, "max": fn.max, "min": fn.min, "argmax": fn.argmax, "mean": fn.mean}
@@ -224,13 +242,6 @@ def test_wrong_shapes(handler):
     program = linearise(fn.tanh(Variable((2, 3), np.float32)))
     with pytest.raises(HandlerValidationError, match=r"expected outputs of shapes \[\(2, 3\)\]"):
         handler.run_program(program, [handler.ones((2, 3))], [handler.ones((3, 2))], [False])
-
-
-def test_indices_of_64_bits(handler, monkeypatch, rng):
-    """Taken for arrays of more than 2 ** 31 elements; here for smaller ones."""
-    monkeypatch.setattr(structures, "MANY", 10)
-    (x,), bindings = variables(rng, (6, 7))
-    check(handler, [fn.sum(fn.tanh(x), 0), fn.tanh(x)[:, ::-1]], bindings)
 
 
 def test_what_is_remembered_of_programs_ends_with_them(handler):
