@@ -29,6 +29,12 @@ def seed():
     global_rnd.set_seed(0)
 
 
+@pytest.fixture(params=["0", "1"])
+def replay(request, monkeypatch):
+    """Do steps directly, or by their traces."""
+    monkeypatch.setenv("BRAINSTORM_REPLAY", request.param)
+
+
 @pytest.fixture
 def fresh_registry():
     """Forget afterwards which activation functions a test has registered."""

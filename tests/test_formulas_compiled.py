@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from brainstorm import training
 from brainstorm import value_modifiers as modifiers
 from brainstorm.handlers import NumpyHandler, compiler
 from brainstorm.handlers.native.programs import CompiledProgram
 from brainstorm.testing import LayerHarness, build_layer
 from tests.layers.cases import CASES, Case
+from tests.trainings import LEARNING
 
 pytestmark = pytest.mark.skipif(
     compiler.compiler_command() is None, reason="NO C COMPILER: FORMULAS ARE NOT COMPILED"
@@ -27,8 +27,6 @@ WITHOUT = {
     *("LearnedPositionalEncoding", "Loss", "Merge", "MultiHeadAttention", "MultiHeadSelfAttention"),
     *("NoOp", "Pooling1D", "Pooling2D", "Pooling3D", "Reshape", "Reverse", "Slice", "Split"),
 }
-STEPPERS = [name for name in training.__all__ if name.endswith("Stepper")]
-STEPPERS = sorted(set(STEPPERS) - {"ForwardStepper", "TrainingStepper"})
 
 
 class TwinHandler(NumpyHandler):
@@ -65,12 +63,12 @@ def test_formulas_of_layers(case: Case) -> None:
     assert handler.count or harness.layer.type_name in WITHOUT
 
 
-@pytest.mark.parametrize("name", STEPPERS)
+@pytest.mark.parametrize("name", LEARNING)
 def test_formulas_of_steppers(name: str) -> None:
     handler, rnd = TwinHandler(), np.random.RandomState(0)
     arrays = (handler.create_from_numpy(rnd.normal(size=50).astype("f")) for _ in range(2))
     buffer = SimpleNamespace(**dict(zip(("parameters", "gradients"), arrays, strict=True)))
-    stepper = getattr(training, name)()
+    stepper = LEARNING[name]()
     net = SimpleNamespace(
         handler=handler, buffer=buffer, loss_layers=["Loss"], parameters_size=0, layers={},
         parameter_slices={"A.W": slice(0, 30), "A.bias": slice(30, 50)},

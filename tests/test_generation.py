@@ -123,10 +123,8 @@ def test_steps_are_those_of_whole_passes(name: str, kind: str, memory: str) -> N
         np.testing.assert_allclose(found, whole[first - 1 :], 1e-4, 1e-5)
 
 
-@pytest.mark.parametrize("replay", ["0", "1"])
-def test_what_is_written_is_read(replay: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_written_is_read(replay: None) -> None:
     """Each class that was written is the most probable one after all before it."""
-    monkeypatch.setenv("BRAINSTORM_REPLAY", replay)
     net = make_network(*MIDDLES["both"]())
     written = generate(net, START, 20, temperature=0)
     assert written.shape == (20,)

@@ -1,11 +1,26 @@
-"""Trainers with hooks, hooks that call a function, and threads, for tests that need them once."""
+"""All steppers, trainers with hooks, hooks that call a function, and threads, for several tests."""
 
 from __future__ import annotations
 
+import functools
 import threading
 
+from brainstorm import training
 from brainstorm.hooks import Hook, StopAfterEpoch
 from brainstorm.training import SgdStepper, Trainer
+
+#: Name of each public stepper to a function that makes one whose state matters.
+STEPPERS = {
+    name: getattr(training, name)
+    for name in training.__all__
+    if name.endswith("Stepper") and name != "TrainingStepper"
+}
+STEPPERS |= {
+    name: functools.partial(STEPPERS[name], momentum=0.9)
+    for name in ("MomentumStepper", "NesterovStepper")
+}
+#: Those that learn.
+LEARNING = {name: make for name, make in STEPPERS.items() if name != "ForwardStepper"}
 
 
 class Call(Hook):

@@ -21,6 +21,7 @@ from brainstorm.errors import MissingDependencyError
 from brainstorm.ext.estimators import NetClassifier, NetRegressor
 from brainstorm.handlers import NumpyHandler, set_default_handler
 from brainstorm.training import MomentumStepper
+from tests.trainings import STEPPERS
 
 RND = np.random.RandomState(0)
 X = RND.normal(size=(60, 4))
@@ -113,12 +114,9 @@ def test_the_defaults_do_not_overfit_four_hundred_rows(scales):
     assert scores.mean() > 0.46
 
 
-STEPPERS = [n for n in training.__all__ if n.endswith("Stepper") and n != "TrainingStepper"]
-
-
 @pytest.mark.parametrize("name", STEPPERS)
 def test_the_parameters_of_every_stepper_are_reached(name):
-    stepper = getattr(training, name)()
+    stepper = STEPPERS[name]()
     estimator = NetRegressor(stepper=stepper).set_params(stepper__max_gradient_norm=3.0)
     assert estimator.stepper.max_gradient_norm == 3.0
     assert stepper.max_gradient_norm is None

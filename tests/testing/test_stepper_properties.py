@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 
 import numpy as np
 import pytest
 
-import brainstorm.training
 from brainstorm.errors import ValidationError
 from brainstorm.ext.optimize import LbfgsStepper
 from brainstorm.handlers import DebugHandler, NativeHandler, NumpyHandler
@@ -22,24 +20,17 @@ from brainstorm.training import (
     TrainingStepper,
 )
 from brainstorm.utils import get_inheritors
-
-BUILT_IN = [
-    getattr(brainstorm.training, name)
-    for name in brainstorm.training.__all__
-    if inspect.isclass(cls := getattr(brainstorm.training, name))
-    and issubclass(cls, TrainingStepper)
-    and cls is not TrainingStepper
-]
+from tests.trainings import STEPPERS
 
 
-@pytest.mark.parametrize("stepper_class", BUILT_IN)
-def test_a_built_in_stepper_has_every_property(stepper_class):
-    check_stepper(stepper_class())
+@pytest.mark.parametrize("make", STEPPERS.values(), ids=STEPPERS)
+def test_a_built_in_stepper_has_every_property(make):
+    check_stepper(make())
 
 
 def test_every_stepper_of_the_package_is_proved():
     own = [c for c in get_inheritors(TrainingStepper) if c.__module__.startswith("brainstorm.")]
-    assert {*BUILT_IN, LbfgsStepper} == set(own)
+    assert {*STEPPERS, "LbfgsStepper"} == {c.__name__ for c in own}
     pytest.importorskip("scipy")
     check_stepper(LbfgsStepper(3))
 

@@ -13,7 +13,6 @@ from brainstorm.errors import TrainingError
 from brainstorm.hooks import ModifyStepperAttribute, SaveCheckpoint
 from brainstorm.layers import FullyConnected, Lstm
 from brainstorm.training import (
-    AdamStepper,
     GradientAccumulation,
     Linear,
     LossScaling,
@@ -22,7 +21,7 @@ from brainstorm.training import (
 )
 from brainstorm.value_modifiers import ClipValues, L2Decay
 from tests.networks import batch_for, trainable
-from tests.trainings import Call, make_trainer
+from tests.trainings import LEARNING, Call, make_trainer
 
 T, SEQUENCES = 3, 12
 
@@ -55,11 +54,9 @@ def train(stepper, cuts, count=5, modified=True):
     return net.get("parameters")
 
 
-@pytest.mark.parametrize("make", [lambda: NesterovStepper(0.1, 0.9), lambda: AdamStepper(0.01)])
+@pytest.mark.parametrize("make", LEARNING.values(), ids=LEARNING)
 @pytest.mark.parametrize("cuts", [(0, 4, 8, 12), (0, 5, 6, 12)], ids=["equal", "unequal"])
-@pytest.mark.parametrize("replay", ["0", "1"])
-def test_parts_of_a_batch_are_the_batch(make, cuts, replay, monkeypatch):
-    monkeypatch.setenv("BRAINSTORM_REPLAY", replay)
+def test_parts_of_a_batch_are_the_batch(make, cuts, replay):
     whole, limited = make(), accumulating(make(), 3)
     whole.max_gradient_norm = limited.max_gradient_norm = 0.2
     np.testing.assert_allclose(

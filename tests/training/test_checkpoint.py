@@ -52,6 +52,7 @@ from tests.runs import (
     train,
     whole_run,
 )
+from tests.trainings import LEARNING, STEPPERS
 
 
 @pytest.fixture(autouse=True)
@@ -99,23 +100,17 @@ PARTS = {
     "scaling": lambda: ({"loss_scaling": LossScaling(16, 3), "max_gradient_norm": 0.1}, []),
     "accumulation": lambda: ({"accumulation": GradientAccumulation(3)}, []),
 }
-STEPPERS = [name for name in bs.training.__all__ if re.fullmatch("(?!Training).*Stepper", name)]
-OPTIONS = {
-    "ForwardStepper": {"use_training_pass": True},  # writes the mask that is watched
-    "MomentumStepper": {"momentum": 0.9},
-    "NesterovStepper": {"momentum": 0.9},
-}
 COMBINED = [(stepper, ()) for stepper in STEPPERS]
-COMBINED += [
-    (stepper, tuple(PARTS)) for stepper in STEPPERS if getattr(bs.training, stepper).learns
-]
+COMBINED += [(stepper, tuple(PARTS)) for stepper in LEARNING]
 COMBINED += [("MomentumStepper", (part,)) for part in PARTS]
 
 
 @pytest.mark.parametrize(("name", "parts"), COMBINED)
 def test_so_does_one_of_every_stepper_with_all_parts_and_without(tmp_path, name, parts):
     names, hooks = ("dense", "minibatches", "float32"), []
-    stepper = getattr(bs.training, name)(**OPTIONS.get(name, {}))
+    stepper = STEPPERS[name]()
+    if name == "ForwardStepper":
+        stepper.use_training_pass = True  # which writes the mask that is watched
     for part in parts:
         attributes, more = PARTS[part]()
         hooks += more

@@ -10,16 +10,9 @@ from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.layers import FullyConnected, Layer
 from brainstorm.structure.construction import ConstructionWrapper
-from brainstorm.training import (
-    AdamStepper,
-    GradientAccumulation,
-    LossScaling,
-    MomentumStepper,
-    NesterovStepper,
-    SgdStepper,
-)
+from brainstorm.training import GradientAccumulation, LossScaling, NesterovStepper, SgdStepper
 from tests.networks import batch_for, trainable
-from tests.trainings import Call, make_trainer
+from tests.trainings import LEARNING, Call, make_trainer
 
 
 class FailingLayerImpl(Layer):
@@ -72,22 +65,15 @@ def train(stepper, fails="", handler=NumpyHandler):
 #: The first batch of all, which is traced; one that is replayed; the second of an accumulated pair.
 FAILING = (0, 4, 5)
 
-STEPPERS = {
-    "sgd": lambda: SgdStepper(0.1),
-    "momentum": lambda: MomentumStepper(0.1, 0.9),
-    "nesterov": lambda: NesterovStepper(0.1, 0.9),
-    "adam": lambda: AdamStepper(0.01),
-}
-
 
 @pytest.mark.parametrize("handler", [NumpyHandler, NativeHandler])
 @pytest.mark.parametrize("fails", ["forward", "backward"])
 @pytest.mark.parametrize("batches", [None, 2])
 @pytest.mark.parametrize("scales", [False, True])
-@pytest.mark.parametrize("kind", STEPPERS)
+@pytest.mark.parametrize("kind", LEARNING)
 def test_a_batch_that_fails_does_not_count(kind, scales, batches, fails, handler):
     def make():
-        stepper = STEPPERS[kind]()
+        stepper = LEARNING[kind]()
         stepper.loss_scaling = LossScaling(16, growth_interval=2) if scales else None
         stepper.accumulation = GradientAccumulation(batches) if batches else None
         return stepper

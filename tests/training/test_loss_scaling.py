@@ -10,21 +10,10 @@ import pytest
 from brainstorm.errors import TrainingError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.layers import BatchNorm, FullyConnected, Lstm
-from brainstorm.training import (
-    AdamStepper,
-    LossScaling,
-    MomentumStepper,
-    NesterovStepper,
-    SgdStepper,
-)
+from brainstorm.training import AdamStepper, LossScaling, SgdStepper
 from brainstorm.value_modifiers import L2Decay
 from tests.networks import batch_for, run_passes, trainable
-
-
-@pytest.fixture(params=["0", "1"])
-def replay(request, monkeypatch):
-    """Do steps directly, or by their traces."""
-    monkeypatch.setenv("BRAINSTORM_REPLAY", request.param)
+from tests.trainings import LEARNING
 
 
 def network():
@@ -80,7 +69,7 @@ def test_good_steps_are_those_without_scaling(replay):
     assert all(map(np.array_equal, plain, seen))
 
 
-@pytest.mark.parametrize("make", [AdamStepper, NesterovStepper, lambda: MomentumStepper(0.1, 0.9)])
+@pytest.mark.parametrize("make", LEARNING.values(), ids=LEARNING)
 def test_a_bad_step_changes_nothing_and_halves_the_scale(make, replay):
     stepper = scaled(make(), initial=64, growth_interval=100)
     net = network()

@@ -13,36 +13,18 @@ from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.layers import BatchNorm, FullyConnected, Lstm
 from brainstorm.training import (
-    AdadeltaStepper,
-    AdagradStepper,
     AdamStepper,
     AdamWStepper,
+    AmsGradStepper,
     ForwardStepper,
     MomentumStepper,
     NesterovStepper,
     ParameterGroup,
-    RMSPropStepper,
     SgdStepper,
 )
 from brainstorm.value_modifiers import L2Decay
 from tests.networks import batch_for, numerical_gradients, run_passes, trainable
-
-STEPPERS = {
-    "sgd": lambda rate=0.1: SgdStepper(rate),
-    "momentum": lambda rate=0.1: MomentumStepper(rate, 0.9),
-    "nesterov": lambda rate=0.1: NesterovStepper(rate, 0.9),
-    "rmsprop": lambda rate=0.01: RMSPropStepper(rate),
-    "adagrad": lambda rate=0.05: AdagradStepper(rate),
-    "adadelta": lambda rate=0.5: AdadeltaStepper(rate),
-    "adam": lambda rate=0.01: AdamStepper(rate),
-    "adamw": lambda rate=0.01: AdamWStepper(rate, weight_decay=0.1),
-}
-
-
-@pytest.fixture(params=["0", "1"])
-def replay(request, monkeypatch):
-    """Do steps directly, or by their traces."""
-    monkeypatch.setenv("BRAINSTORM_REPLAY", request.param)
+from tests.trainings import LEARNING
 
 
 def network(handler=None):
@@ -89,14 +71,14 @@ def test_slices_are_the_places_of_the_parameters():
         assert np.array_equal(net.get("parameters")[place], net.get(path).ravel())
 
 
-@pytest.mark.parametrize("make", STEPPERS.values(), ids=STEPPERS)
+@pytest.mark.parametrize("make", LEARNING.values(), ids=LEARNING)
 def test_groups_that_change_nothing_change_nothing(make, replay):
     plain = train(make())
     same = train(grouped(make(), ParameterGroup("Lstm"), ParameterGroup("*.bias")))
     assert all(np.array_equal(plain[path], same[path]) for path in plain)
 
 
-@pytest.mark.parametrize("make", STEPPERS.values(), ids=STEPPERS)
+@pytest.mark.parametrize("make", LEARNING.values(), ids=LEARNING)
 def test_every_group_has_its_own_learning_rate(make):
     slow = make()
     slow.learning_rate *= 0.25
@@ -107,7 +89,7 @@ def test_every_group_has_its_own_learning_rate(make):
     )
 
 
-@pytest.mark.parametrize("make", STEPPERS.values(), ids=STEPPERS)
+@pytest.mark.parametrize("make", LEARNING.values(), ids=LEARNING)
 def test_frozen_parameters_stay(make, replay):
     first = {path: network().get(path) for path in network().parameter_slices}
     found = train(grouped(make(), ParameterGroup(["Dense", "Lstm.*.R*"], frozen=True)))
@@ -162,10 +144,7 @@ def test_gradients_with_kept_statistics_are_those_of_the_pass():
     np.testing.assert_allclose(gradients, numerical_gradients(net), rtol=1e-6, atol=1e-9)
 
 
-ADAMS = {name: STEPPERS[name] for name in ("adam", "adamw")}
-
-
-@pytest.mark.parametrize("make", ADAMS.values(), ids=ADAMS)
+@pytest.mark.parametrize("make", [AdamStepper, AdamWStepper, AmsGradStepper])
 @pytest.mark.parametrize("removes", [False, True])
 def test_what_is_unfrozen_begins_as_in_a_training_of_its_own(make, removes, replay):
     stepper = grouped(make(), ParameterGroup("Dense", frozen=True))
@@ -216,17 +195,17 @@ def test_frozen_gradients_do_not_count_for_the_norm():
     assert not net.get("gradients")[net.parameter_slices["Dense.parameters.W"]].any()
 
 
-@pytest.mark.parametrize("name", ["sgd", "momentum", "adam"])
+@pytest.mark.parametrize("name", LEARNING.keys() - {"AdamWStepper"})
 def test_decay_is_that_of_the_gradient_modifier(name):
     modified = network()
     modified.set_gradient_modifiers({"Dense": {"W": L2Decay(0.3)}})
-    found = train(grouped(STEPPERS[name](), ParameterGroup("Dense.*.W", weight_decay=0.3)))
-    assert_close(found, train(STEPPERS[name](), modified), rtol=1e-9, atol=1e-12)
+    found = train(grouped(LEARNING[name](), ParameterGroup("Dense.*.W", weight_decay=0.3)))
+    assert_close(found, train(LEARNING[name](), modified), rtol=1e-9, atol=1e-12)
 
 
 def test_the_decay_of_adamw_is_its_own():
-    found = train(grouped(STEPPERS["adamw"](), ParameterGroup("*", weight_decay=0)))
-    assert_close(found, train(AdamWStepper(0.01, weight_decay=0.0)))
+    found = train(grouped(AdamWStepper(), ParameterGroup("*", weight_decay=0)))
+    assert_close(found, train(AdamWStepper(weight_decay=0.0)))
 
 
 def test_the_first_group_that_names_a_parameter_counts():

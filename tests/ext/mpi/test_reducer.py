@@ -52,9 +52,7 @@ def train(monkeypatch, transport, slice_bytes=None, accumulate=False, idle=()):
 
 
 @pytest.mark.parametrize("slice_bytes", [None, 1])
-@pytest.mark.parametrize("replay", ["0", "1"])
 def test_the_updates_are_the_same(monkeypatch, slice_bytes, replay):
-    monkeypatch.setenv("BRAINSTORM_REPLAY", replay)
     expected, plain = train(monkeypatch, HostTransport)
     found, queued = train(monkeypatch, QueuedTransport, slice_bytes)
     np.testing.assert_array_equal(found, expected)
