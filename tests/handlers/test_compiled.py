@@ -26,7 +26,7 @@ from brainstorm.optree.nodes import build
 from brainstorm.optree.render_c import render_kernel
 from brainstorm.optree.stages import NotRenderableError
 from tests.handlers.running import LAYOUTS, needs_compiler, specialized, strided
-from tests.optree import integer_reductions, nan_cases, operation_cases
+from tests.optree import integer_reductions
 
 pytestmark = needs_compiler
 
@@ -102,14 +102,6 @@ def test_every_elementwise_operator_and_special_numbers():
             np.testing.assert_allclose(out, expected, tolerance, 1e-37, err_msg=name)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_nan_goes_in_and_comes_out(dtype):
-    def compute(trees, bindings):
-        return into(1)(trees, bindings, [tree.dtype for tree in trees])
-
-    nan_cases.check(dtype, compute)
-
-
 @pytest.mark.parametrize("name", [n for n, row in OPERATORS.items() if row.kind == "reduction"])
 def test_reductions(name):
     rnd = np.random.RandomState(1)
@@ -146,23 +138,6 @@ def test_reductions_of_integers_are_those_of_numpy(case, threads):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(binding, "PARALLEL_WORK", 1)
         integer_reductions.check(*case, into(threads))
-
-
-@pytest.mark.parametrize("dtype", integer_reductions.DTYPES)
-def test_long_reductions_of_integers(dtype):
-    rnd = np.random.RandomState(0)
-    for shape, axis in (((300_001,), None), ((30_001, 10), (0,)), ((2, 150_000), (1,))):
-        a = integer_reductions.mostly_highest(rnd, shape, dtype)
-        integer_reductions.check(a, axis, into(threads=2))
-
-
-def test_an_index_beyond_what_float32_counts_is_exact():
-    a = np.zeros(2**24 + 5, np.int8)
-    a[-2], a[-4] = 1, -1
-    x = Variable(a.shape, a.dtype)
-    for dtype in (np.int32, np.int64, np.uint32, np.float64):
-        found = into(1)([fn.argmax(x), fn.argmin(x)], {x: a}, [dtype] * 2)
-        assert [int(out[0]) for out in found] == [2**24 + 3, 2**24 + 1]
 
 
 def test_other_reductions_convert_integers_first(monkeypatch):
@@ -347,30 +322,6 @@ def test_random_trees_agree_with_the_reference(seed, accumulate):
 # -- products and indexing, which are no loops -----------------------------------------------
 
 
-@pytest.mark.parametrize("name", operation_cases.CASES)
-@pytest.mark.parametrize("accumulate", [False, True])
-def test_products_and_indexing_stand_between_loops(name, accumulate):
-    trees, bindings = operation_cases.CASES[name](np.random.default_rng(1))
-    compare(trees, bindings, accumulate)
-    native, program = NativeHandler(seed=1), linearise(trees)
-    outputs = [np.ones(tree.shape, tree.dtype) for tree in trees]
-    native.run_program(
-        program, [bindings[v] for v in program.inputs], outputs, [accumulate] * len(trees)
-    )
-    for got, expected in zip(outputs, evaluate(trees, bindings), strict=True):
-        np.testing.assert_allclose(got, expected + accumulate, 2e-4, 2e-4)
-    assert native.memo.executors
-
-
-@pytest.mark.parametrize("name", operation_cases.IN_PLACE)
-def test_products_and_indexing_into_what_they_read(name):
-    x, function = Variable((6, 6)), operation_cases.IN_PLACE[name]
-    a = np.random.default_rng(1).normal(size=(6, 6)).astype(np.float32)
-    (expected,) = evaluate(function(x), {x: a})
-    compiled(linearise(function(x)))([a], [a])
-    np.testing.assert_allclose(a, expected, 1e-5)
-
-
 @pytest.mark.parametrize(
     ("dtype", "value"), [(np.int8, 65), (np.uint16, 2**15 + 1), (np.int64, 2**30 + 1)]
 )
@@ -498,23 +449,6 @@ def test_source_can_be_printed():
 
 
 # -- numbers ---------------------------------------------------------------------------------
-
-NUMBERS = [0.1, -0.0, 7, 1e-320, 1e300, -1e300, np.inf, -np.inf, np.nan, 16777217.0]
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_numbers_arrive_rounded_to_the_type_of_the_loop(dtype):
-    a = np.array([-1.5, 0.0, 3.0, np.nan, np.inf], dtype)
-    x = Variable(a.shape, dtype)
-    for value in NUMBERS:
-        trees = [
-            x + value,
-            fn.maximum(value, x),
-            fn.full((5,), value, dtype),
-            fn.where(x, value, 9),
-        ]
-        trees.append(fn.sum(fn.where(x > 5, 0.0, x + value) * 0.5))
-        compare(trees, {x: a}, rtol=1e-6)
 
 
 def test_numbers_of_a_kernel_of_several_loops():

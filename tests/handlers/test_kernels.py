@@ -1,0 +1,105 @@
+"""Op-trees as kernels of C and of CUDA, which obey the same laws."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from brainstorm.handlers import NativeHandler, PyCudaHandler
+from brainstorm.handlers.pycuda import structures
+from brainstorm.optree import Variable, evaluate, linearise
+from brainstorm.optree import functions as fn
+from tests import cudashim
+from tests.handlers.running import needs_compiler
+from tests.optree import integer_reductions, nan_cases, operation_cases
+
+
+@pytest.fixture(params=[pytest.param("C", marks=needs_compiler), "CUDA", "CUDA, 64 bits"])
+def execute(request, monkeypatch, kernel_cache):
+    """A function of a program, arrays of the host, and whether it adds to the outputs."""
+    is_c = request.param == "C"
+    if not is_c and (missing := cudashim.available()):
+        pytest.skip(missing)
+    if request.param == "CUDA, 64 bits":
+        monkeypatch.setattr(structures, "MANY", 10)  # as if arrays were larger than that
+    monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(kernel_cache))
+    handler = NativeHandler(threads=2, seed=1) if is_c else PyCudaHandler(seed=1)
+
+    def run(program, inputs, outputs, accumulate=False):
+        places = {id(a): handler.create_from_numpy(a) for a in (*inputs, *outputs)}
+        given, written = ([places[id(a)] for a in arrays] for arrays in (inputs, outputs))
+        handler.run_program(program, given, written, [accumulate] * len(outputs))
+        for array, place in zip(outputs, written, strict=True):
+            array[...] = handler.get_numpy_copy(place)
+        assert not is_c or handler._refusals == []  # nothing was left to NumPy
+
+    return run
+
+
+@pytest.fixture
+def compute(execute):
+    """A function of trees, values of the variables, dtypes of results, and whether these add."""
+
+    def run(trees, bindings, dtypes=None, accumulate=False):
+        program = linearise(trees)
+        types = dtypes or [tree.dtype for tree in trees]
+        outputs = [np.ones(tree.shape, dtype) for tree, dtype in zip(trees, types, strict=True)]
+        execute(program, [bindings[v] for v in program.inputs], outputs, accumulate)
+        return outputs
+
+    return run
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_nan_goes_in_and_comes_out(dtype, compute):
+    nan_cases.check(dtype, compute)
+
+
+def test_an_index_beyond_what_float32_counts_is_exact(compute):
+    x = Variable((2**24 + 5,), np.int8)
+    a = np.zeros(x.shape, x.dtype)
+    a[-2], a[-4] = 1, -1
+    for dtype in (np.int32, np.int64, np.uint32, np.float64):
+        found = compute([fn.argmax(x), fn.argmin(x)], {x: a}, [dtype] * 2)
+        assert [int(out[0]) for out in found] == [2**24 + 3, 2**24 + 1]
+
+
+@pytest.mark.parametrize("dtype", integer_reductions.DTYPES)
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [((9, 700), (1,)), ((700, 9), (0,)), ((30_001, 10), (0,)), ((2, 150_000), (1,)),
+     ((300_001,), None)],
+)  # fmt: skip
+def test_reductions_of_integers_are_those_of_numpy(dtype, shape, axis, compute, rng):
+    """In every way that threads share a reduction."""
+    values = integer_reductions.mostly_highest(rng, shape, dtype)
+    integer_reductions.check(values, axis, compute)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_numbers_arrive_rounded_to_the_type_of_the_loop(dtype, compute):
+    a = np.array([-1.5, 0.0, 3.0, np.nan, np.inf], dtype)
+    x = Variable(a.shape, dtype)
+    for value in (0.1, -0.0, 7, 1e-320, 1e300, -1e300, np.inf, -np.inf, np.nan, 16777217.0):
+        trees = [x + value, fn.maximum(value, x), fn.full((5,), value, dtype)]
+        trees += [fn.where(x, value, 9), fn.sum(fn.where(x > 5, 0.0, x * 0.3 + value) * 0.5)]
+        for got, expected in zip(compute(trees, {x: a}), evaluate(trees, {x: a}), strict=True):
+            np.testing.assert_allclose(got, expected, 1e-6, 1e-6)
+
+
+@pytest.mark.parametrize("name", operation_cases.CASES)
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_products_and_indexing_stand_between_loops(name, accumulate, compute, rng):
+    trees, bindings = operation_cases.CASES[name](rng)
+    found = compute(trees, bindings, accumulate=accumulate)
+    for got, expected in zip(found, evaluate(trees, bindings), strict=True):
+        np.testing.assert_allclose(got, expected + accumulate, 2e-5, 2e-5)
+
+
+@pytest.mark.parametrize("name", operation_cases.IN_PLACE)
+def test_products_and_indexing_into_what_they_read(name, execute, rng):
+    x, function = Variable((6, 6)), operation_cases.IN_PLACE[name]
+    a = rng.normal(size=(6, 6)).astype(np.float32)
+    (expected,) = evaluate(function(x), {x: a})
+    execute(linearise(function(x)), [a], [a])
+    np.testing.assert_allclose(a, expected, 1e-4, 1e-5)
