@@ -82,61 +82,52 @@ API CUresult cuDriverGetVersion(int *version) {
   return CUDA_SUCCESS;
 }
 
-static const std::map<CUresult, std::pair<const char *, const char *>> errors = {
-    {CUDA_SUCCESS, {"CUDA_SUCCESS", "no error"}},
-    {CUDA_ERROR_INVALID_VALUE, {"CUDA_ERROR_INVALID_VALUE", "invalid argument"}},
-    {CUDA_ERROR_OUT_OF_MEMORY, {"CUDA_ERROR_OUT_OF_MEMORY", "out of memory"}},
-    {CUDA_ERROR_NOT_INITIALIZED, {"CUDA_ERROR_NOT_INITIALIZED", "initialization error"}},
-    {CUDA_ERROR_NO_DEVICE, {"CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"}},
-    {CUDA_ERROR_INVALID_DEVICE, {"CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"}},
-    {CUDA_ERROR_INVALID_IMAGE, {"CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"}},
-    {CUDA_ERROR_INVALID_CONTEXT, {"CUDA_ERROR_INVALID_CONTEXT", "invalid device context"}},
-    {CUDA_ERROR_NO_BINARY_FOR_GPU,
-     {"CUDA_ERROR_NO_BINARY_FOR_GPU",
-      "no kernel image is available for execution on the device"}},
-    {CUDA_ERROR_INVALID_HANDLE, {"CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"}},
-    {CUDA_ERROR_NOT_FOUND, {"CUDA_ERROR_NOT_FOUND", "named symbol not found"}},
-    {CUDA_ERROR_NOT_READY, {"CUDA_ERROR_NOT_READY", "device not ready"}},
-    {CUDA_ERROR_ILLEGAL_ADDRESS,
-     {"CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"}},
-    {CUDA_ERROR_MISALIGNED_ADDRESS, {"CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"}},
-    {CUDA_ERROR_LAUNCH_FAILED, {"CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"}},
-    {CUDA_ERROR_NOT_SUPPORTED, {"CUDA_ERROR_NOT_SUPPORTED", "operation not supported"}},
-    {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
-     {"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
-      "operation not permitted when stream is capturing"}},
-    {CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
-     {"CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
-      "operation failed due to a previous error during capture"}},
-    {CUDA_ERROR_STREAM_CAPTURE_UNMATCHED,
-     {"CUDA_ERROR_STREAM_CAPTURE_UNMATCHED",
-      "capture was not ended in the same stream as it began"}},
-    {CUDA_ERROR_STREAM_CAPTURE_UNJOINED,
-     {"CUDA_ERROR_STREAM_CAPTURE_UNJOINED",
-      "capturing stream has unjoined work"}},
-    {CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
-     {"CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
-      "operation would make the legacy stream depend on a capturing blocking stream"}},
-    {CUDA_ERROR_CAPTURED_EVENT,
-     {"CUDA_ERROR_CAPTURED_EVENT",
-      "operation not permitted on an event last recorded in a capturing stream"}},
-    {CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD,
-     {"CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD",
-      "attempt to terminate a thread-local capture sequence from another thread"}},
+struct Described { const char *name, *text; };
+#define ERROR(name, text) {CUDA_##name, {"CUDA_" #name, text}}
+static const std::map<CUresult, Described> errors = {
+    ERROR(SUCCESS, "no error"),
+    ERROR(ERROR_INVALID_VALUE, "invalid argument"),
+    ERROR(ERROR_OUT_OF_MEMORY, "out of memory"),
+    ERROR(ERROR_NOT_INITIALIZED, "initialization error"),
+    ERROR(ERROR_NO_DEVICE, "no CUDA-capable device is detected"),
+    ERROR(ERROR_INVALID_DEVICE, "invalid device ordinal"),
+    ERROR(ERROR_INVALID_IMAGE, "device kernel image is invalid"),
+    ERROR(ERROR_INVALID_CONTEXT, "invalid device context"),
+    ERROR(ERROR_NO_BINARY_FOR_GPU, "no kernel image is available for execution on the device"),
+    ERROR(ERROR_INVALID_HANDLE, "invalid resource handle"),
+    ERROR(ERROR_NOT_FOUND, "named symbol not found"),
+    ERROR(ERROR_NOT_READY, "device not ready"),
+    ERROR(ERROR_ILLEGAL_ADDRESS, "an illegal memory access was encountered"),
+    ERROR(ERROR_MISALIGNED_ADDRESS, "misaligned address"),
+    ERROR(ERROR_LAUNCH_FAILED, "unspecified launch failure"),
+    ERROR(ERROR_NOT_SUPPORTED, "operation not supported"),
+    ERROR(ERROR_STREAM_CAPTURE_UNSUPPORTED, "operation not permitted when stream is capturing"),
+    ERROR(ERROR_STREAM_CAPTURE_INVALIDATED,
+          "operation failed due to a previous error during capture"),
+    ERROR(ERROR_STREAM_CAPTURE_UNMATCHED, "capture was not ended in the same stream as it began"),
+    ERROR(ERROR_STREAM_CAPTURE_UNJOINED, "capturing stream has unjoined work"),
+    ERROR(ERROR_STREAM_CAPTURE_IMPLICIT,
+          "operation would make the legacy stream depend on a capturing blocking stream"),
+    ERROR(ERROR_CAPTURED_EVENT,
+          "operation not permitted on an event last recorded in a capturing stream"),
+    ERROR(ERROR_STREAM_CAPTURE_WRONG_THREAD,
+          "attempt to terminate a thread-local capture sequence from another thread"),
 };
-API CUresult cuGetErrorName(CUresult code, const char **text) {
+static CUresult tell(CUresult code, const char **text, const char *Described::*what) {
   auto found = errors.find(code);
-  *text = found == errors.end() ? nullptr : found->second.first;
+  *text = found == errors.end() ? nullptr : found->second.*what;
   return *text ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
+API CUresult cuGetErrorName(CUresult code, const char **text) {
+  return tell(code, text, &Described::name);
+}
 API CUresult cuGetErrorString(CUresult code, const char **text) {
-  auto found = errors.find(code);
-  *text = found == errors.end() ? nullptr : found->second.second;
-  return *text ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return tell(code, text, &Described::text);
 }
 
 // Devices.
-#define DEVICE(d) \
+#define ENTER_FOR(d) \
+  ENTER(false);      \
   if (d < 0 || d >= options.devices) return CUDA_ERROR_INVALID_DEVICE
 API CUresult cuDeviceGetCount(int *count) {
   ENTER(false);
@@ -144,39 +135,33 @@ API CUresult cuDeviceGetCount(int *count) {
   return CUDA_SUCCESS;
 }
 API CUresult cuDeviceGet(CUdevice *device, int ordinal) {
-  ENTER(false);
-  DEVICE(ordinal);
+  ENTER_FOR(ordinal);
   *device = ordinal;
   return CUDA_SUCCESS;
 }
 API CUresult cuDeviceGetName(char *name, int size, CUdevice device) {
-  ENTER(false);
-  DEVICE(device);
+  ENTER_FOR(device);
   snprintf(name, size, "cudashim %d (CPU)", device);
   return CUDA_SUCCESS;
 }
 API CUresult cuDeviceTotalMem(size_t *bytes, CUdevice device) {
-  ENTER(false);
-  DEVICE(device);
+  ENTER_FOR(device);
   *bytes = options.memory;
   return CUDA_SUCCESS;
 }
 API CUresult cuDeviceGetPCIBusId(char *text, int size, CUdevice device) {
-  ENTER(false);
-  DEVICE(device);
+  ENTER_FOR(device);
   snprintf(text, size, "0000:%02X:00.0", device);
   return CUDA_SUCCESS;
 }
 API CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
-  ENTER(false);
-  DEVICE(device);
+  ENTER_FOR(device);
   memset(uuid, 0, sizeof *uuid);
   uuid->bytes[15] = device;
   return CUDA_SUCCESS;
 }
 API CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device) {
-  ENTER(false);
-  DEVICE(device);
+  ENTER_FOR(device);
   *major = options.capability / 10, *minor = options.capability % 10;
   return CUDA_SUCCESS;
 }
@@ -206,8 +191,7 @@ static const std::map<int, int> attributes = {
     {CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 52428800},
 };
 API CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
-  ENTER(false);
-  DEVICE(device);
+  ENTER_FOR(device);
   auto found = attributes.find(attribute);
   *value = found == attributes.end() ? 0 : found->second;
   if (attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) *value = options.capability / 10;
@@ -223,8 +207,7 @@ API CUresult cuDeviceCanAccessPeer(int *can, CUdevice, CUdevice) {
 
 // Contexts.
 API CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
-  ENTER(false);
-  DEVICE(device);
+  ENTER_FOR(device);
   CUctx_st &found = primary[device];
   found.device = device;
   ++found.retained;
@@ -237,26 +220,22 @@ static CUresult give_up(CUcontext context) {
   return CUDA_SUCCESS;
 }
 API CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
-  ENTER(false);
-  DEVICE(device);
+  ENTER_FOR(device);
   return give_up(&primary[device]);
 }
 API CUresult cuDevicePrimaryCtxReset(CUdevice device) {
-  ENTER(false);
-  DEVICE(device);
+  ENTER_FOR(device);
   release_memory(&primary[device]);
   primary[device].sticky = CUDA_SUCCESS;
   return CUDA_SUCCESS;
 }
 API CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active) {
-  ENTER(false);
-  DEVICE(device);
+  ENTER_FOR(device);
   *flags = 0, *active = primary[device].retained > 0;
   return CUDA_SUCCESS;
 }
 API CUresult cuCtxCreate(CUcontext *context, CUctxCreateParams *, unsigned, CUdevice device) {
-  ENTER(false);
-  DEVICE(device);
+  ENTER_FOR(device);
   remember(*context = new CUctx_st{device, 0});
   stack.push_back(*context);
   return CUDA_SUCCESS;

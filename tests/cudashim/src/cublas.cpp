@@ -47,30 +47,18 @@ API int cublasDestroy_v2(Handle *handle) {
   return SUCCESS;
 }
 API int cublasGetVersion_v2(Handle *, int *version) { return *version = 130001, SUCCESS; }
-API int cublasSetStream_v2(Handle *h, void *s) {
-  MINE(h);
-  return h->stream = s, SUCCESS;
-}
-API int cublasGetStream_v2(Handle *h, void **s) {
-  MINE(h);
-  return *s = h->stream, SUCCESS;
-}
-API int cublasSetMathMode(Handle *h, int mode) {
-  MINE(h);
-  return h->math = mode, SUCCESS;
-}
-API int cublasGetMathMode(Handle *h, int *mode) {
-  MINE(h);
-  return *mode = h->math, SUCCESS;
-}
-API int cublasSetPointerMode_v2(Handle *h, int mode) {
-  MINE(h);
-  return h->pointers = mode, SUCCESS;
-}
-API int cublasGetPointerMode_v2(Handle *h, int *mode) {
-  MINE(h);
-  return *mode = h->pointers, SUCCESS;
-}
+#define SETTING(set, get, type, member)         \
+  API int set(Handle *h, type value) {          \
+    MINE(h);                                    \
+    return h->member = value, SUCCESS;          \
+  }                                             \
+  API int get(Handle *h, type *value) {         \
+    MINE(h);                                    \
+    return *value = h->member, SUCCESS;         \
+  }
+SETTING(cublasSetStream_v2, cublasGetStream_v2, void *, stream)
+SETTING(cublasSetMathMode, cublasGetMathMode, int, math)
+SETTING(cublasSetPointerMode_v2, cublasGetPointerMode_v2, int, pointers)
 API int cublasSetAtomicsMode(Handle *, int) { return SUCCESS; }
 API int cublasSetWorkspace_v2(Handle *h, void *workspace, size_t bytes) {
   MINE(h);

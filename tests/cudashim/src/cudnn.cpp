@@ -64,20 +64,16 @@ API Status cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
 }
 
 // Descriptions.
-API Status cudnnCreateTensorDescriptor(cudnnTensorDescriptor_t *made) { return create(made); }
-API Status cudnnCreateFilterDescriptor(cudnnFilterDescriptor_t *made) { return create(made); }
-API Status cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t *made) {
-  return create(made);
-}
-API Status cudnnDestroyTensorDescriptor(cudnnTensorDescriptor_t made) { return destroy(made); }
-API Status cudnnDestroyFilterDescriptor(cudnnFilterDescriptor_t made) { return destroy(made); }
-API Status cudnnDestroyConvolutionDescriptor(cudnnConvolutionDescriptor_t made) {
-  return destroy(made);
-}
-static bool is_known(int type) { return type == CUDNN_DATA_FLOAT || type == CUDNN_DATA_BFLOAT16; }
+#define DESCRIPTOR(kind)                                                               \
+  API Status cudnnCreate##kind(cudnn##kind##_t *made) { return create(made); }         \
+  API Status cudnnDestroy##kind(cudnn##kind##_t made) { return destroy(made); }
+DESCRIPTOR(TensorDescriptor)
+DESCRIPTOR(FilterDescriptor)
+DESCRIPTOR(ConvolutionDescriptor)
+static bool is_number(int type) { return type == CUDNN_DATA_FLOAT || type == CUDNN_DATA_BFLOAT16; }
 template <class T> static Status describe(T *made, int type, int axes, const int *sizes) {
   LIVING(made);
-  if (!is_known(type) || axes != 4) return CUDNN_STATUS_NOT_SUPPORTED;
+  if (!is_number(type) || axes != 4) return CUDNN_STATUS_NOT_SUPPORTED;
   for (int i = 0; i < 4; ++i)
     if (sizes[i] < 1) return CUDNN_STATUS_BAD_PARAM;
   *made = {type, {sizes[0], sizes[1], sizes[2], sizes[3]}};
@@ -204,22 +200,31 @@ struct Job {
 };
 static constexpr size_t WORKSPACE = 40;
 
+// Whether an algorithm is there: others add in an order that varies.
+static bool is_known(Pass pass, int algorithm) {
+  if (pass == DATA) return algorithm == CUDNN_CONVOLUTION_BWD_DATA_ALGO_1;
+  if (pass == FILTERS) return algorithm == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1;
+  return algorithm == CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM ||
+         algorithm == CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
+}
+
 static bool has_bfloat16() {  // from compute capability 8.0 on
   int device, major = 0;
   return !cuCtxGetDevice(&device) && !cuDeviceGetAttribute(&major, 75, device) && major >= 8;
 }
-static Status size_for(cudnnHandle_t handle, const Convolution &what, bool is_known, size_t *size) {
+static Status size_for(cudnnHandle_t handle, Pass pass, const Convolution &what, int algorithm,
+                       size_t *size) {
   LIVING(handle);
   if (what.x.type == CUDNN_DATA_BFLOAT16 && !has_bfloat16()) return CUDNN_STATUS_NOT_SUPPORTED;
-  if (!is_known) return CUDNN_STATUS_NOT_SUPPORTED;  // others add in an order that varies
+  if (!is_known(pass, algorithm)) return CUDNN_STATUS_NOT_SUPPORTED;
   if (!what.is_possible()) return CUDNN_STATUS_BAD_PARAM;
   *size = WORKSPACE;
   return CUDNN_STATUS_SUCCESS;
 }
-static Status run(cudnnHandle_t handle, Pass pass, const Convolution &what, bool is_known,
+static Status run(cudnnHandle_t handle, Pass pass, const Convolution &what, int algorithm,
                   const void *alpha, const void *beta, void *workspace, size_t bytes) {
   size_t needed;
-  if (Status failed = size_for(handle, what, is_known, &needed)) return failed;
+  if (Status failed = size_for(handle, pass, what, algorithm, &needed)) return failed;
   void *context = nullptr;
   if (cuCtxGetCurrent(&context) || context != handle->context) return CUDNN_STATUS_EXECUTION_FAILED;
   if (bytes < needed) return CUDNN_STATUS_BAD_PARAM;
@@ -245,25 +250,21 @@ API Status cudnnGetConvolutionForwardWorkspaceSize(
     const cudnnConvolutionDescriptor_t how, const cudnnTensorDescriptor_t y,
     cudnnConvolutionFwdAlgo_t algorithm, size_t *size) {
   DESCRIBED(x, w, y, how);
-  bool is_known = algorithm == CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM ||
-                  algorithm == CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
-  return size_for(handle, {array(x), array(w), array(y), *how}, is_known, size);
+  return size_for(handle, FORWARD, {array(x), array(w), array(y), *how}, algorithm, size);
 }
 API Status cudnnGetConvolutionBackwardDataWorkspaceSize(
     cudnnHandle_t handle, const cudnnFilterDescriptor_t w, const cudnnTensorDescriptor_t dy,
     const cudnnConvolutionDescriptor_t how, const cudnnTensorDescriptor_t dx,
     cudnnConvolutionBwdDataAlgo_t algorithm, size_t *size) {
   DESCRIBED(w, dy, dx, how);
-  bool is_known = algorithm == CUDNN_CONVOLUTION_BWD_DATA_ALGO_1;
-  return size_for(handle, {array(dx), array(w), array(dy), *how}, is_known, size);
+  return size_for(handle, DATA, {array(dx), array(w), array(dy), *how}, algorithm, size);
 }
 API Status cudnnGetConvolutionBackwardFilterWorkspaceSize(
     cudnnHandle_t handle, const cudnnTensorDescriptor_t x, const cudnnTensorDescriptor_t dy,
     const cudnnConvolutionDescriptor_t how, const cudnnFilterDescriptor_t dw,
     cudnnConvolutionBwdFilterAlgo_t algorithm, size_t *size) {
   DESCRIBED(x, dy, dw, how);
-  bool is_known = algorithm == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1;
-  return size_for(handle, {array(x), array(dw), array(dy), *how}, is_known, size);
+  return size_for(handle, FILTERS, {array(x), array(dw), array(dy), *how}, algorithm, size);
 }
 API Status cudnnConvolutionForward(
     cudnnHandle_t handle, const void *alpha, const cudnnTensorDescriptor_t x, const void *x_data,
@@ -272,9 +273,7 @@ API Status cudnnConvolutionForward(
     const cudnnTensorDescriptor_t y, void *y_data) {
   DESCRIBED(x, w, y, how);
   Convolution what{array(x, x_data), array(w, w_data), array(y, y_data), *how};
-  bool is_known = algorithm == CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM ||
-                  algorithm == CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
-  return run(handle, FORWARD, what, is_known, alpha, beta, workspace, bytes);
+  return run(handle, FORWARD, what, algorithm, alpha, beta, workspace, bytes);
 }
 API Status cudnnConvolutionBackwardData(
     cudnnHandle_t handle, const void *alpha, const cudnnFilterDescriptor_t w, const void *w_data,
@@ -283,8 +282,7 @@ API Status cudnnConvolutionBackwardData(
     const cudnnTensorDescriptor_t dx, void *dx_data) {
   DESCRIBED(w, dy, dx, how);
   Convolution what{array(dx, dx_data), array(w, w_data), array(dy, dy_data), *how};
-  bool is_known = algorithm == CUDNN_CONVOLUTION_BWD_DATA_ALGO_1;
-  return run(handle, DATA, what, is_known, alpha, beta, workspace, bytes);
+  return run(handle, DATA, what, algorithm, alpha, beta, workspace, bytes);
 }
 API Status cudnnConvolutionBackwardFilter(
     cudnnHandle_t handle, const void *alpha, const cudnnTensorDescriptor_t x, const void *x_data,
@@ -293,6 +291,5 @@ API Status cudnnConvolutionBackwardFilter(
     const cudnnFilterDescriptor_t dw, void *dw_data) {
   DESCRIBED(x, dy, dw, how);
   Convolution what{array(x, x_data), array(dw, dw_data), array(dy, dy_data), *how};
-  bool is_known = algorithm == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1;
-  return run(handle, FILTERS, what, is_known, alpha, beta, workspace, bytes);
+  return run(handle, FILTERS, what, algorithm, alpha, beta, workspace, bytes);
 }

@@ -38,6 +38,10 @@ CUresult finish(CUstream stream) {
   return stream ? finish_until(stream, stream->given) : finish_all(false);
 }
 
+static CUresult spoil(Capture &capture, CUresult error) {
+  capture.invalid = true;
+  return error;
+}
 CUresult unsafe(bool uses_legacy_stream) {
   for (CUstream stream : streams) {
     Capture *capture = stream->capture.get();
@@ -45,12 +49,10 @@ CUresult unsafe(bool uses_legacy_stream) {
     bool mine = capture->thread == std::this_thread::get_id();
     if (capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL ||
         (capture->mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL && mine)) {
-      capture->invalid = true;
-      return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+      return spoil(*capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
     if (uses_legacy_stream && is_blocking(capture->origin)) {
-      capture->invalid = true;
-      return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+      return spoil(*capture, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
     }
   }
   return CUDA_SUCCESS;
@@ -59,8 +61,7 @@ CUresult unsafe(bool uses_legacy_stream) {
 static CUresult enter_legacy() {
   for (CUstream stream : streams)
     if (stream->capture && is_blocking(stream->capture->origin)) {
-      stream->capture->invalid = true;
-      return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+      return spoil(*stream->capture, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
     }
   return finish_all(true);
 }
@@ -144,10 +145,7 @@ API CUresult cuStreamSynchronize(CUstream stream) {
     if (CUresult failed = enter_legacy()) return failed;
   } else {
     KNOWN(stream);
-    if (stream->capture) {
-      stream->capture->invalid = true;
-      return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    }
+    if (stream->capture) return spoil(*stream->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     if (CUresult failed = finish(stream)) return failed;
   }
   ++counters.synchronisations;
@@ -157,10 +155,7 @@ API CUresult cuStreamQuery(CUstream stream) {  // some progress is made, so that
   ENTER();
   if (is_legacy(stream)) return enter_legacy();
   KNOWN(stream);
-  if (stream->capture) {
-    stream->capture->invalid = true;
-    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  }
+  if (stream->capture) return spoil(*stream->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   if (CUresult failed = finish_until(stream, stream->done + 1)) return failed;
   return stream->queue.empty() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
@@ -234,10 +229,7 @@ API CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
   if (auto capture = event->capture.lock()) return join(stream, event, capture);
   if (!is_legacy(stream)) {
     KNOWN(stream);
-    if (stream->capture) {
-      stream->capture->invalid = true;
-      return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
-    }
+    if (stream->capture) return spoil(*stream->capture, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
   }
   return enqueue(stream, CU_GRAPH_NODE_TYPE_WAIT_EVENT,
                  [awaited = event->stream, position = event->position] {
@@ -357,17 +349,12 @@ API CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType *type) {
   *type = node->type;
   return CUDA_SUCCESS;
 }
-API CUresult cuGraphExecDestroy(CUgraphExec exec) {
+template <class T> static CUresult destroy(T thing) {
   ENTER(false);
-  KNOWN(exec);
-  forget(exec);
-  delete exec;
+  KNOWN(thing);
+  forget(thing);
+  delete thing;
   return CUDA_SUCCESS;
 }
-API CUresult cuGraphDestroy(CUgraph graph) {
-  ENTER(false);
-  KNOWN(graph);
-  forget(graph);
-  delete graph;
-  return CUDA_SUCCESS;
-}
+API CUresult cuGraphExecDestroy(CUgraphExec exec) { return destroy(exec); }
+API CUresult cuGraphDestroy(CUgraph graph) { return destroy(graph); }
