@@ -9,16 +9,14 @@ begin before NumPy is imported; memory is the peak of the process, on Linux.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+from benchmarks.command import deliver, figures_parser
 from benchmarks.tables import Row, as_text
 from benchmarks.timing import Times
 from brainstorm.optional import has
@@ -133,14 +131,11 @@ def start_rows(found: Sequence[Mapping[str, Any]]) -> list[Row]:
 
 def main() -> None:
     """Measure, print, and write to a file if asked to."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures there too")
+    parser = figures_parser(__doc__)
     parser.add_argument("--rounds", metavar="N", type=int, default=7, help="(%(default)s)")
     arguments = parser.parse_args()
     found = measure(arguments.rounds)
-    print(as_text(start_rows(found)))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+    deliver(found, as_text(start_rows(found)), arguments)
 
 
 if __name__ == "__main__":

@@ -8,16 +8,14 @@ are a square) with the least relative errors: a is the cost of a step as such, b
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from benchmarks import ours
+from benchmarks.command import deliver, figures_parser
 from benchmarks.contestants import FLOAT32, NATIVE, PYTORCH, find_entries
 from benchmarks.steps import machine
 from benchmarks.tables import as_text, growth_rows, headline
@@ -102,15 +100,11 @@ def fit(
 
 def main() -> None:
     """Measure, print, and write to a file if asked to."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures there too")
+    parser = figures_parser(__doc__)
     parser.add_argument("--seconds", type=float, default=2.0, help="per size (%(default)s)")
     arguments = parser.parse_args()
     result = measure(arguments.seconds)
-    print(headline(result))
-    print(as_text(growth_rows(result)))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+    deliver(result, f"{headline(result)}\n{as_text(growth_rows(result))}", arguments)
 
 
 if __name__ == "__main__":

@@ -14,10 +14,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from benchmarks import THREADS, ours
+from benchmarks.command import deliver, figures_parser
 from benchmarks.memory import MEBIBYTE, resident
 from benchmarks.tables import Row, as_text
 from benchmarks.workloads import LEARNING_RATE, Lstm, Workload
@@ -94,8 +94,7 @@ def long_rows(found: Sequence[dict[str, Any]]) -> list[Row]:
 
 def main() -> None:
     """Measure, print, and write to a file if asked to."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures there too")
+    parser = figures_parser(__doc__)
     parser.add_argument("--lengths", nargs="+", metavar="T", type=int, default=LENGTHS)
     parser.add_argument("--report", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -103,9 +102,7 @@ def main() -> None:
         report(arguments.report)
         return
     found = measure(arguments.lengths)
-    print(as_text(long_rows(found)))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+    deliver(found, as_text(long_rows(found)), arguments)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.command import deliver, figures_parser
 from benchmarks.tables import Row, as_text
 from benchmarks.workloads import WORKLOADS, Contestant, Numbers, Workload
 
@@ -160,8 +161,7 @@ def peak_ratios(found: Sequence[dict[str, Any]]) -> dict[str, float]:
 def main() -> None:
     """Measure, print, and write to a file if asked to."""
     workloads = {workload.key: workload for workload in WORKLOADS}
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures there too")
+    parser = figures_parser(__doc__)
     parser.add_argument(
         "--only", nargs="+", choices=workloads, default=list(workloads), metavar="KEY"
     )
@@ -172,9 +172,7 @@ def main() -> None:
         report(name, workloads[key], Path(file))
         return
     found = measure(arguments.only)
-    print(as_text(memory_rows(found)))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+    deliver(found, as_text(memory_rows(found)), arguments)
 
 
 if __name__ == "__main__":

@@ -11,14 +11,12 @@ change.
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+from benchmarks.command import deliver, figures_parser
 from benchmarks.memory import resident
 from benchmarks.ours import build
 from benchmarks.workloads import LEARNING_RATE, Lstm, Workload
@@ -81,19 +79,17 @@ def _count_objects() -> int:
 
 def main() -> None:
     """Measure, print, and write to a file if asked to."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures there too")
+    parser = figures_parser(__doc__)
     parser.add_argument("--steps", type=int, default=10_000, help="(%(default)s)")
     arguments = parser.parse_args()
     found = measure(arguments.steps)
-    print(
+    text = (
         f"{found['steps']:,} steps with T and B changing: resident memory "
         f"{found['resident'][0] / 1e6:.2f} MB before, {found['resident'][1] / 1e6:.2f} MB after; "
         f"traces, calls and programs {found['objects'][0]}, then {found['objects'][1]}; "
         f"at most {found['traced'] / 1e3:.1f} kB allocated at a time"
     )
-    if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+    deliver(found, text, arguments)
 
 
 if __name__ == "__main__":

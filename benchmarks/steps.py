@@ -8,7 +8,6 @@ brackets, the median. `benchmarks.tables` says what the columns of the table are
 
 from __future__ import annotations
 
-import argparse
 import json
 import platform
 import sys
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import THREADS, ours
+from benchmarks.command import deliver, figures_parser
 from benchmarks.contestants import Entry, find_entries
 from benchmarks.memory import peak_ratios
 from benchmarks.tables import as_text, headline, step_rows
@@ -99,18 +99,14 @@ def machine(versions: Sequence[str] = ()) -> dict[str, Any]:
 def main() -> None:
     """Measure, print, and write to a file if asked to."""
     keys = [workload.key for workload in WORKLOADS]
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures there too")
+    parser = figures_parser(__doc__)
     parser.add_argument("--memory", metavar="FILE", type=Path, help="from benchmarks.memory")
     parser.add_argument("--seconds", type=float, default=25.0, help="per workload (%(default)s)")
     parser.add_argument("--only", nargs="+", choices=keys, default=keys, metavar="KEY")
     arguments = parser.parse_args()
     ratios = peak_ratios(json.loads(arguments.memory.read_text())) if arguments.memory else {}
     result = measure(arguments.only, arguments.seconds)
-    print(headline(result))
-    print(as_text(step_rows(result, ratios)))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(result, indent=1) + "\n")
+    deliver(result, f"{headline(result)}\n{as_text(step_rows(result, ratios))}", arguments)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ Of two equal programs on the same processors each can have about half.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -18,10 +17,10 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from benchmarks import ours
+from benchmarks.command import deliver, figures_parser
 from benchmarks.tables import Row, as_text
 from benchmarks.workloads import LEARNING_RATE, WORKLOADS, Workload
 from brainstorm.handlers.native import NativeHandler
@@ -97,8 +96,7 @@ def together_rows(found: Sequence[Mapping[str, Any]]) -> list[Row]:
 
 def main() -> None:
     """Measure, print, and write to a file if asked to."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures there too")
+    parser = figures_parser(__doc__)
     parser.add_argument("--seconds", type=float, default=3.0, help="each time (%(default)s)")
     parser.add_argument("--train", choices=COMPARED, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -106,9 +104,7 @@ def main() -> None:
         train(COMPARED[arguments.train], arguments.seconds)
         return
     found = measure(arguments.seconds)
-    print(as_text(together_rows(found)))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+    deliver(found, as_text(together_rows(found)), arguments)
 
 
 if __name__ == "__main__":

@@ -9,17 +9,15 @@ are, so that the step is one replay. All times are means over the same pairs, dr
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks import THREADS, ours
+from benchmarks.command import deliver, figures_parser
 from benchmarks.memory import MEBIBYTE, resident
 from benchmarks.tables import Row, as_text
 from benchmarks.workloads import LEARNING_RATE, Lstm, Workload
@@ -86,14 +84,11 @@ def varying_rows(found: Mapping[str, Any]) -> list[Row]:
 
 def main() -> None:
     """Measure, print, and write to a file if asked to."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures there too")
+    parser = figures_parser(__doc__)
     parser.add_argument("--largest", metavar="N", type=int, default=40, help="(%(default)s)")
     arguments = parser.parse_args()
     found = measure(arguments.largest)
-    print(as_text(varying_rows(found)))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+    deliver(found, as_text(varying_rows(found)), arguments)
 
 
 if __name__ == "__main__":
