@@ -28,6 +28,18 @@ template <bool SUM> static __device__ float of_all(float value, float *shared)
     return result;
 }
 
+// The largest value of those of all threads, or the lowest number if there is none; the states of a
+// step become relative to it.
+static __device__ float subtract_largest(float *states, int count, float largest, float *shared)
+{
+    largest = of_all<false>(largest, shared);
+    largest = largest < LOWEST ? LOWEST : largest;
+    for (int s = threadIdx.x; s < count; s += blockDim.x) states[s] -= largest;
+    __syncthreads();
+    return largest;
+}
+
+// log_sums (T, B): logarithms of the sums of the exponentials of x (T, B, K).
 struct Sequence {
     const float *x, *labels, *log_sums;
     int b, batch, classes;
@@ -46,18 +58,6 @@ struct Sequence {
         return x[((size_t)t * batch + b) * classes + label] - log_sums[(size_t)t * batch + b];
     }
 };
-
-// log_sums (T, B) = logarithms of the sums of the exponentials of x (T, B, K).
-extern "C" __global__ void log_sums(const float *x, float *sums, int count, int classes)
-{
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
-        const float *row = x + (size_t)i * classes;
-        float largest = row[0], sum = 0.0f;
-        for (int k = 1; k < classes; k++) largest = row[k] > largest ? row[k] : largest;
-        for (int k = 0; k < classes; k++) sum += expf(row[k] - largest);
-        sums[i] = largest + logf(sum);
-    }
-}
 
 // forward (B, T, S) and backward (B, 2, S) are memory to work with, S = 2 T + 1.
 extern "C" __global__ void align(const float *x, const float *labels, const float *mask,
@@ -91,11 +91,7 @@ extern "C" __global__ void align(const float *x, const float *labels, const floa
             out[s] = value;
             largest = value > largest ? value : largest;
         }
-        largest = of_all<false>(largest, shared);
-        largest = largest < LOWEST ? LOWEST : largest;
-        for (int s = first; s < states; s += threads) out[s] -= largest;
-        __syncthreads();
-        peaks += largest;
+        peaks += subtract_largest(out, states, largest, shared);
         row = out;
     }
     float end = row[states - 1];
@@ -115,9 +111,8 @@ extern "C" __global__ void align(const float *x, const float *labels, const floa
             out[s] += after[s];
             largest = out[s] > largest ? out[s] : largest;
         }
-        largest = of_all<false>(largest, shared);
-        largest = largest < LOWEST ? LOWEST : largest;
-        for (int s = first; s < states; s += threads) sum += out[s] = expf(out[s] - largest);
+        subtract_largest(out, states, largest, shared);
+        for (int s = first; s < states; s += threads) sum += out[s] = expf(out[s]);
         sum = of_all<true>(sum, shared);
         sum = sum < 1.0f ? 1.0f : sum;  // one term is exp(0), unless there is no path
         for (int k = first; k < classes; k += threads) {
@@ -138,10 +133,7 @@ extern "C" __global__ void align(const float *x, const float *labels, const floa
             other[s] = value;
             largest = value > largest ? value : largest;
         }
-        largest = of_all<false>(largest, shared);
-        largest = largest < LOWEST ? LOWEST : largest;
-        for (int s = first; s < states; s += threads) other[s] -= largest;
-        __syncthreads();
+        subtract_largest(other, states, largest, shared);
         float *const swapped = after;
         after = other;
         other = swapped;

@@ -13,7 +13,10 @@ from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.images import biased
+from brainstorm.optree import formula
+from brainstorm.optree import functions as fn
 
+_log_sums = formula(lambda x: fn.logsumexp(x, 2))
 #: How many indices a block sorts; as in rows.cu.
 TILE = 2048
 
@@ -150,10 +153,10 @@ def ctc_loss(
     scores, label = build.dense(x), build.dense(labels)
     on = build.dense(mask) if mask is not None and mask.size else None
     losses, target = build.target(loss), build.target(deltas)
-    sums = build.temporary((steps, batch))
+    sums = build.temporary((steps, batch, 1))
     forward = build.temporary((batch, steps, 2 * steps + 1))
     backward = build.temporary((batch, 2, 2 * steps + 1))
-    build.kernel("log_sums", steps * batch, scores, sums, steps * batch, classes)
+    build.program(_log_sums, [scores], [sums])
     build.kernel(
         "align", batch, scores, label, on, sums, losses, target, forward, backward, steps, batch,
         classes, blocks=batch,
