@@ -10,8 +10,10 @@ import numpy as np
 
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
+from brainstorm.hooks.base import check_counts
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
+from brainstorm.training.hyperparameters import check_again
 from brainstorm.utils import Array, is_number, is_whole
 
 #: Limits of the scale. It is a power of two, by which numbers are multiplied exactly.
@@ -54,6 +56,9 @@ class LossScaling(Describable):
             )
         self.initial = float(2.0 ** np.rint(np.log2(initial)))
         self.growth_interval = int(growth_interval)
+
+    def __init_from_description__(self, description: Mapping[str, Any]) -> None:
+        check_again(self)
 
     @property
     def scale(self) -> float:
@@ -99,8 +104,19 @@ class LossScaling(Describable):
         return {"scale": scale, "good_steps": int(good)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of `get_state` at the next `start`."""
-        self._restored = {"scale": float(state["scale"]), "good_steps": int(state["good_steps"])}
+        """Restore the state of `get_state` at the next `start`.
+
+        Raises:
+            TrainingError: It is not a scale and a count.
+        """
+        check_counts("LossScaling.set_state", good_steps=state["good_steps"])
+        scale = state["scale"]
+        if not is_number(scale) or not SMALLEST <= scale <= LARGEST:
+            raise TrainingError(
+                f"LossScaling.set_state, scale: expected a number from 1 to 2^24, got {scale!r}. "
+                f"Is the file damaged?"
+            )
+        self._restored = {"scale": float(scale), "good_steps": int(state["good_steps"])}
 
 
 @formula

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from brainstorm.data_iterators import Minibatches
+from brainstorm.describable import create_from_description
 from brainstorm.errors import TrainingError
 from brainstorm.hooks import ModifyStepperAttribute, SaveCheckpoint
 from brainstorm.layers import FullyConnected, Lstm
@@ -138,6 +139,8 @@ def test_batches_are_checked(bad):
     text = f"GradientAccumulation.batches: expected an integer >= 1, got {bad!r}."
     with pytest.raises(TrainingError, match=re.escape(text)):
         GradientAccumulation(bad)
+    with pytest.raises(TrainingError, match=re.escape(text)):
+        create_from_description({"@type": "GradientAccumulation", "batches": bad})
 
 
 class Doubling:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import numpy as np
 import pytest
 
+from brainstorm.describable import create_from_description
 from brainstorm.errors import TrainingError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.layers import BatchNorm, FullyConnected, Lstm
@@ -133,5 +135,20 @@ def test_the_scale_survives_a_change_of_the_input_deltas():
     ],
 )
 def test_options(options, text):
-    with pytest.raises(TrainingError, match=re.escape(f"LossScaling.{text}")):
-        LossScaling(**options)
+    described = {"@type": "LossScaling", "initial": 2.0, "growth_interval": 1, **options}
+    for make in (lambda: LossScaling(**options), lambda: create_from_description(described)):
+        with pytest.raises(TrainingError, match=re.escape(f"LossScaling.{text}")):
+            make()
+
+
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [
+        *(({"scale": bad}, f"scale: expected a number from 1 to 2^24, got {bad!r}. Is the file")
+          for bad in (math.nan, 0.0, "x", None)),
+        ({"good_steps": -1}, "good_steps: expected an integer >= 0, got -1. Is the file damaged?"),
+    ],
+)  # fmt: skip
+def test_states_that_are_none(state, text):
+    with pytest.raises(TrainingError, match=re.escape(f"LossScaling.set_state, {text}")):
+        LossScaling().set_state({"scale": 2.0, "good_steps": 0, **state})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import re
@@ -163,9 +164,14 @@ def test_description_is_strict_json_and_gives_the_same_schedule(schedule):
         (Warmup, (3, True), "then: expected a finite number, got True"),
     ],
 )
-def test_errors(cls, arguments, text):
+@pytest.mark.parametrize("is_read", [False, True])
+def test_errors(cls, arguments, text, is_read):
+    """Of a constructor, and of the same in a file."""
+    names = inspect.signature(cls).parameters
+    given = {name: known.default for name, known in names.items() if known.default is not None}
+    given |= dict(zip(names, arguments, strict=False))
     with pytest.raises(TrainingError, match=f"^{re.escape(f'{cls.__name__}.{text}.')}$"):
-        cls(*arguments)
+        create_from_description({"@type": cls.__name__, **given}) if is_read else cls(*arguments)
 
 
 def test_steps_are_single_epochs_or_updates():
