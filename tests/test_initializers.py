@@ -1,6 +1,7 @@
 """Initializers: shapes, statistics, reproducibility, descriptions, and errors."""
 
 import json
+import math
 import re
 
 import numpy as np
@@ -268,6 +269,12 @@ def test_fallback_serves_shapes_that_the_first_cannot():
         evaluate_initializer(Orthogonal(), (3,), fallback=EchoState())
 
 
+@pytest.mark.parametrize("initializer", [Gaussian(math.inf), EchoState(math.inf)], ids=repr)
+def test_values_that_are_not_finite_are_refused_whatever_the_fallback(initializer):
+    with pytest.raises(ValidationError, match=r"\(.*inf\): expected finite numbers from it, got"):
+        evaluate_initializer(initializer, (3, 3), fallback=0)
+
+
 def test_users_initializer_is_checked():
     class WrongShape(Initializer):
         def __call__(self, shape):
@@ -330,6 +337,7 @@ def test_shapes_that_cannot_be_served(initializer, shape, expected):
         (ArrayInitializer, [1j], "expected real numbers, got complex128 values"),
         (Gaussian, [-1], "Gaussian: expected std >= 0, got -1"),
         (Uniform, [2, 1], "Uniform: expected low <= high, got 2 and 1"),
+        (Uniform, [-1e308, 1e308], "Uniform: expected a finite distance from low to high, got -1"),
         (Identity, [1.0, -1], "Identity: expected std >= 0, got -1"),
         (
             DenseSqrtFanIn,

@@ -85,6 +85,7 @@ def evaluate_initializer(
 
     Raises:
         InitializationError: Neither supports the shape, or the result has another shape.
+        ValidationError: The result is not finite.
     """
     initializer, shape = as_initializer(initializer), tuple(shape)
     if seed is not None:
@@ -96,11 +97,15 @@ def evaluate_initializer(
                 f"{type(initializer).__name__}: expected an array of numbers of shape {shape} from "
                 f"it, got {values.dtype} of shape {values.shape}. Correct its __call__."
             )
-        return values
     except InitializationError:
         if fallback is None:
             raise
         return evaluate_initializer(fallback, shape, seed=seed)
+    if not np.isfinite(values).all():
+        raise ValidationError(
+            f"{initializer!r}: expected finite numbers from it, got NaN or infinity."
+        )
+    return values
 
 
 class ArrayInitializer(Initializer):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from brainstorm.errors import ValidationError
 from brainstorm.initializers.base_initializer import Initializer, Shape
 from brainstorm.utils import Array
@@ -39,6 +41,10 @@ class Uniform(Initializer):
         self.low, self.high = (-abs(low), abs(low)) if high is None else (low, high)
         if not self.low <= self.high:
             raise ValidationError(f"Uniform: expected low <= high, got {low!r} and {high!r}")
+        if not math.isfinite(self.high - self.low):
+            raise ValidationError(
+                f"Uniform: expected a finite distance from low to high, got {low!r} and {high!r}"
+            )
 
     def __call__(self, shape: Shape) -> Array:
         return self.rnd.uniform(self.low, self.high, shape)
