@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from brainstorm.handlers import NumpyHandler
+from brainstorm.handlers import NativeHandler, NumpyHandler, PyCudaHandler
 
 RND = np.random.RandomState(5)
 
@@ -35,6 +35,18 @@ def test_fractions_of_numbers_of_rows_are_cut_off(kind):
     np.testing.assert_array_equal(handler.get_numpy_copy(table), [[5], [0], [2]])
     handler.take_rows_mv(on(handler, [[1], [2], [3]]), rows, table)
     np.testing.assert_array_equal(handler.get_numpy_copy(table), [[1], [3], [1]])
+
+
+@pytest.mark.parametrize("kind", [NativeHandler, PyCudaHandler], indirect=True)
+def test_numbers_that_are_no_rows_touch_nothing_else(kind):
+    handler = kind(seed=1)
+    table, out = on(handler, [[0, 1], [2, 3], [4, 5]]), handler.zeros((5, 2))
+    numbers = on(handler, [[-7], [1e9], [1e30], [np.nan], [1]])
+    handler.take_rows_mv(table, numbers, out)
+    expected = [[0, 1], [4, 5], [4, 5], [0, 1], [2, 3]]
+    np.testing.assert_array_equal(handler.get_numpy_copy(out), expected)
+    handler.add_rows_mv(handler.ones((5, 2)), numbers, table)
+    np.testing.assert_array_equal(handler.get_numpy_copy(table), [[0, 1], [3, 4], [4, 5]])
 
 
 # -- alignment ----------------------------------------------------------------------------------

@@ -6,7 +6,10 @@
 static __device__ __forceinline__ long long index_at(const void *v, int is_float, size_t i,
                                                        int back)
 {
-    const long long at = is_float ? (long long)((const float *)v)[i] : ((const long long *)v)[i];
+    const long long far = 1ll << 62;  // further, and of NaN, a conversion is undefined in C++
+    const float x = is_float ? ((const float *)v)[i] : 0.0f;
+    const long long at = !is_float ? ((const long long *)v)[i]
+                         : x > far ? far : x >= -far ? (long long)x : -far;
     return at < 0 ? at + back : at;
 }
 

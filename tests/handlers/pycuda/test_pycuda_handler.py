@@ -138,16 +138,6 @@ def test_batches_may_be_empty(handler):
     np.testing.assert_array_equal(table.get(), np.ones((5, 2)))
 
 
-def test_numbers_that_are_no_rows_touch_nothing_else(handler):
-    table = handler.create_from_numpy(np.arange(6, dtype=np.float32).reshape(3, 2))
-    numbers = handler.create_from_numpy(np.array([[-7], [1e9], [1e9], [1]], np.float32))
-    out = handler.zeros((4, 2))
-    handler.take_rows_mv(table, numbers, out)
-    np.testing.assert_array_equal(out.get(), [[0, 1], [4, 5], [4, 5], [2, 3]])
-    handler.add_rows_mv(handler.ones((4, 2)), numbers, table)
-    np.testing.assert_array_equal(table.get(), [[0, 1], [3, 4], [4, 5]])
-
-
 def test_kernels_that_are_written_by_hand_count_in_32_bits(handler):
     huge = handler.zeros((1,)).broadcast_to((1 << 16, 1 << 16))
     text = "^%s on a GPU: expected fewer than 2,130,706,432 elements, got 4,294,967,296\\. Use "
