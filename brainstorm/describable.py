@@ -152,9 +152,12 @@ class Describable:
         return new
 
     def _check_complete(self) -> None:
-        """Raise an error if an attribute that a constructor keeps is missing."""
+        """Raise an error if an attribute that a constructor keeps is missing or of a wrong type."""
         for cls in type(self).__mro__:
             if inspect.isfunction(init := vars(cls).get("__init__")):
+                if cls.__module__.startswith("brainstorm."):
+                    kept = {n: vars(self)[n] for n in _argument_names(init) if n in vars(self)}
+                    _check_types(self, init, kept)
                 used = inspect.unwrap(init).__code__.co_names
                 for name in _argument_names(init):
                     is_there = name in vars(self) or isinstance(getattr(cls, name, None), property)

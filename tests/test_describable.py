@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import brainstorm.all as ba
 from brainstorm.describable import Describable, Registry, create_from_description, get_description
-from brainstorm.errors import DescriptionError, UnknownTypeError
+from brainstorm.errors import DescriptionError, UnknownTypeError, ValidationError
 from brainstorm.randomness import RandomState
 from brainstorm.structure import UniquelyNamed
 from brainstorm.testing import LayerHarness, build_layer
@@ -268,6 +268,22 @@ def test_a_description_that_lacks_what_an_object_needs():
 def test_what_a_constructor_keeps_belongs_into_the_description(description, text):
     with pytest.raises(DescriptionError, match=f"^{re.escape(text)}"):
         create_from_description(description)
+
+
+@pytest.mark.parametrize(
+    ("this", "name", "expected"),
+    [
+        (ba.L2Decay(0.1), "factor", "a number"),
+        (ba.Gaussian(), "std", "a number"),
+        (ba.Linear(1, 0, 3), "final_value", "a finite number"),
+        (ba.SaveNetwork("a"), "filename", "a string or a path"),
+        (ba.FScore(), "beta", "a number"),
+    ],
+)
+def test_what_is_of_another_type_is_refused_as_by_the_constructor(this, name, expected):
+    text = f"{type(this).__name__}.{name}: expected {expected}, got [1]."
+    with pytest.raises(ValidationError, match=f"^{re.escape(text)}$"):
+        create_from_description({**get_description(this), name: [1]})
 
 
 def test_a_description_without_end():
