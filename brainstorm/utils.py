@@ -287,12 +287,12 @@ def format_bytes(number: int) -> str:
     """Return a number of bytes in the unit that keeps it short, e.g. ``'1.5 MiB'``."""
     if number < 1024:
         return f"{number} B"
-    value = number / 1024
+    value = min(number, 10**300) / 1024  # more is no float
     for unit in ("KiB", "MiB"):
         if value < 1024:
             return f"{value:.1f} {unit}"
         value /= 1024
-    return f"{value:.1f} GiB"
+    return f"{value:.1f} GiB" if value < 1e9 else f"{value:.3g} GiB"
 
 
 _warnings_given: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()

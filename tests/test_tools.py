@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import h5py
 import numpy as np
 import pytest
@@ -216,6 +218,7 @@ GROWS = "expected inputs, outputs or internals that grow with"
         ("Outpt.outputs.predictions", UnknownPathError, "unknown name 'Outpt'"),
         ("Output.parameters.W", UnknownPathError, "unknown name 'W'"),
         ("Output.outputs.x", UnknownPathError, "unknown name 'x'"),
+        (5, ValidationError, "extract: expected a path or a list of paths, got 5."),
     ],
 )
 def test_what_cannot_be_extracted(net, batches, path, error, text):
@@ -281,7 +284,7 @@ def test_arrays_must_fit(function):
             function(*arrays)
 
 
-@pytest.mark.parametrize("ratios", [(), (1, 0), (-1, 2)])
+@pytest.mark.parametrize("ratios", [(), (1, 0), (-1, 2), 5, ("a", 1), (math.nan, 1), (math.inf, 1)])
 def test_ratios_must_be_positive(ratios):
     with pytest.raises(ValidationError, match=r"split, ratios: expected positive numbers, got"):
         split(np.zeros((1, 4, 1)), ratios=ratios)

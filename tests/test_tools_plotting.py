@@ -144,6 +144,11 @@ def test_unknown_logs():
         UnknownPathError, match="unknown log of a monitor 'C'.*Monitor_A, Monitor_B"
     ):
         plot_bands(LOGS, "C")
+    with pytest.raises(UnknownPathError, match="unknown log of a monitor"):
+        plot_bands({"mine": {"avg": [1.0]}})  # a log of that name without the others
+    for names in (5, [5]):
+        with pytest.raises(ValidationError, match=r"^plot_logs, names: expected a path or a list"):
+            plot_logs(LOGS, names)
 
 
 def test_bands_of_monitors():

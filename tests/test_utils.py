@@ -172,6 +172,7 @@ def test_time_needs_three_dimensions(function):
     [
         *((0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536 << 10, "1.5 MiB")),
         *((5 << 30, "5.0 GiB"), (5 << 40, "5120.0 GiB")),
+        (10**400, "9.31e+290 GiB"),
     ],
 )
 def test_format_bytes(number, text):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from brainstorm.scorers import (
 )
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.view_tree import find_array
-from brainstorm.utils import Array, as_array, get_brainstorm_info
+from brainstorm.utils import Array, as_array, get_brainstorm_info, is_number
 
 # -- running a network over data -----------------------------------------------------------------
 
@@ -196,7 +197,9 @@ def _extract_batches(
 ) -> Iterator[dict[str, tuple[np.ndarray, int]]]:
     """Yield path -> (array, axis of the batch) for each batch."""
     check_iterator("extract", iter)
-    names = [buffer_names] if isinstance(buffer_names, str) else list(buffer_names)
+    names = [buffer_names] if isinstance(buffer_names, str) else buffer_names
+    if not isinstance(names, Iterable):
+        raise ValidationError(f"extract: expected a path or a list of paths, got {names!r}.")
     axes = {path: _batch_axis(network, path) for path in names}
     lengths: dict[str, int] = {}
     with network.separate_statistics():
@@ -271,7 +274,8 @@ def split(*arrays: np.ndarray, ratios: Sequence[float] = (9, 1)) -> list[list[np
         For each array the list of its parts (views): ``(x1, x2), (y1, y2) = split(x, y)``.
     """
     found = _of_equal_batch_size("split", arrays)
-    if not len(ratios) or min(ratios) <= 0:
+    is_valid = isinstance(ratios, Sequence | np.ndarray) and len(ratios) > 0
+    if not is_valid or not all(is_number(r) and 0 < r < math.inf for r in ratios):
         raise ValidationError(f"split, ratios: expected positive numbers, got {ratios!r}.")
     ends = np.cumsum(ratios) / np.sum(ratios) * found[0].shape[1]
     cuts = np.rint(ends[:-1]).astype(int)

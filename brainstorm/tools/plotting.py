@@ -46,11 +46,12 @@ def plot_logs(
 
     Raises:
         UnknownPathError: A path or pattern matches no log.
+        ValidationError: `names` are no texts.
         MissingDependencyError: Matplotlib is not installed.
     """
     found: dict[str, Any] = {}
     known = dict(flatten_items(logs))
-    for pattern in [names] if isinstance(names, str) else names:
+    for pattern in _patterns(names):
         paths = [path for path in known if fnmatchcase(path, pattern)]
         if not paths:
             raise UnknownPathError(unknown("log", pattern, known))
@@ -96,7 +97,11 @@ def plot_bands(logs: Mapping[str, Any], monitors: str = "*") -> Any:
         MissingDependencyError: Matplotlib is not installed.
     """
     known = dict(flatten_items(logs))
-    averages = [path for path in known if path.endswith(".avg")]
+    averages = [
+        path
+        for path in known
+        if path.endswith(".avg") and {f"{path[:-3]}min", f"{path[:-3]}max"} <= known.keys()
+    ]
     names = {path: path.partition(".")[0] for path in averages}
     found = [path for path in averages if fnmatchcase(names[path], monitors)]
     if not found:
@@ -210,6 +215,15 @@ def plot_activations(net: Any, path: str, sequence: int = 0) -> Any:
 
 
 # -- parts ----------------------------------------------------------------------------------------
+
+
+def _patterns(names: Any) -> list[str]:
+    found = [names] if isinstance(names, str) else names
+    if not isinstance(found, Sequence) or not all(isinstance(name, str) for name in found):
+        raise ValidationError(
+            f"plot_logs, names: expected a path or a list of paths, got {names!r}."
+        )
+    return list(found)
 
 
 def _new_figure(width: float, height: float) -> Any:
