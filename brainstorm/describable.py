@@ -349,6 +349,7 @@ def create_from_description(description: Any) -> Any:
         UnknownTypeError: ``'@type'`` names no registered class.
         DescriptionError: The description contains something that is not valid in descriptions, or
             not valid for its class.
+        ValidationError: A value has another type than the constructor of its class takes.
     """
     if isinstance(description, Mapping):
         if "@type" in description and isinstance(description["@type"], str):
