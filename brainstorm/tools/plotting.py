@@ -7,7 +7,7 @@ writes it. Where colors stand for values, white is zero, red positive, blue nega
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from numbers import Real
 from operator import index
@@ -219,11 +219,12 @@ def plot_activations(net: Any, path: str, sequence: int = 0) -> Any:
 
 def _patterns(names: Any) -> list[str]:
     found = [names] if isinstance(names, str) else names
-    if not isinstance(found, Sequence) or not all(isinstance(name, str) for name in found):
+    found = list(found) if isinstance(found, Iterable) else [found]
+    if not all(isinstance(name, str) for name in found):
         raise ValidationError(
             f"plot_logs, names: expected a path or a list of paths, got {names!r}."
         )
-    return list(found)
+    return found
 
 
 def _new_figure(width: float, height: float) -> Any:
