@@ -164,11 +164,16 @@ class _Tensors:
         self.used: set[str] = set()
 
     def get(
-        self, name: str, otherwise: np.ndarray | None = None, shape: tuple[int, ...] | None = None
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        otherwise: np.ndarray | None = None,
+        is_exact: bool = True,
     ) -> np.ndarray:
         """Return a tensor as an array, of some shape; `otherwise` is the value of an optional one.
 
-        Without a `shape` it is checked after the conversion.
+        If not `is_exact`, only the number of axes is checked: that they have the sizes of `shape`
+        is checked after the conversion, of all tensors.
         """
         key = f"{self._start}{name}{self._end}"
         if key not in self._state_dict:
@@ -177,7 +182,7 @@ class _Tensors:
             return otherwise
         self.used.add(key)
         array = as_array(self._state_dict[key], f"tensor {key!r}")
-        if shape not in (None, array.shape):
+        if array.shape != shape and (is_exact or array.ndim != len(shape)):
             raise NetworkValidationError(f"{key}: expected shape {shape}, got {array.shape}")
         return array
 
@@ -220,9 +225,10 @@ def _linear(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]]:
     given, wanted = (
         shapes["default"].feature_shape for shapes in (layer.in_shapes, layer.out_shapes)
     )
-    weight = _rows(wanted, _rows(given, tensors.get("weight").T).T)
-    yield "parameters.W", weight
-    yield "parameters.bias", _rows(wanted, tensors.get("bias", np.zeros(len(weight))))
+    rows, columns = product(wanted), product(given)
+    weight = tensors.get("weight", (rows, columns), is_exact=False)
+    yield "parameters.W", _rows(wanted, _rows(given, weight.T).T)
+    yield "parameters.bias", _rows(wanted, tensors.get("bias", (rows,), np.zeros(rows), False))
 
 
 def _linear_back(layer: Any, get: Get) -> Iterator[tuple[str, np.ndarray]]:
@@ -264,8 +270,11 @@ _PLAIN = {
 
 def _plain(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]]:
     for path, name, axis, value in _PLAIN[layer.type_name]:
-        *others, last = layer.get_shape(path).feature_shape
-        array = tensors.get(name, None if value is None else np.full((last, *others), float(value)))
+        shape = layer.get_shape(path).feature_shape
+        if axis is not None:
+            shape = (*shape[:axis], shape[-1], *shape[axis:-1])
+        absent = None if value is None else np.full(shape, float(value))
+        array = tensors.get(name, shape, absent, is_exact=False)
         yield path, array if axis is None else np.moveaxis(array, axis, -1)
 
 
@@ -287,9 +296,9 @@ def _recurrent(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]
     rows, biases = len(gates) * size, ("bias_ih", "bias_hh")
     zeros = None if tensors.any_of(*biases) else np.zeros(rows)  # PyTorch has both or none
     stacked = Stacked(
-        tensors.get("weight_ih", shape=(rows, given)),
-        tensors.get("weight_hh", shape=(rows, size)),
-        *(tensors.get(name, zeros, (rows,)) for name in biases),
+        tensors.get("weight_ih", (rows, given)),
+        tensors.get("weight_hh", (rows, size)),
+        *(tensors.get(name, (rows,), zeros) for name in biases),
     )
     for name, array in stacked.parameters(kind, gates).items():
         yield f"parameters.{name}", array
@@ -317,19 +326,22 @@ def _check_activation(layer: Any) -> None:
 
 
 def _attention(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]]:
+    shapes = [layer.parameter_shapes[f"W{kind}"].shape for kind in "qkv"]
+    size, features = shapes[0]
     if _has_joint_weights(layer):
-        weights = np.split(tensors.get("in_proj_weight"), 3)
+        weights = np.split(tensors.get("in_proj_weight", (3 * size, features)), 3)
     else:
-        weights = [tensors.get(name) for name in _SEPARATE_WEIGHTS]
-    size = len(weights[0])
+        named = zip(_SEPARATE_WEIGHTS, shapes, strict=True)
+        weights = [tensors.get(name, shape, is_exact=False) for name, shape in named]
     # PyTorch has both biases or none.
     zeros = None if tensors.any_of("in_proj_bias", "out_proj.bias") else np.zeros(3 * size)
-    biases = np.split(tensors.get("in_proj_bias", zeros), 3)
+    biases = np.split(tensors.get("in_proj_bias", (3 * size,), zeros), 3)
     for start, parts in (("W", weights), ("b", biases)):
         for kind, part in zip("qkv", parts, strict=True):
             yield f"parameters.{start}{kind}", part
-    yield "parameters.Wo", tensors.get("out_proj.weight")
-    yield "parameters.bo", tensors.get("out_proj.bias", None if zeros is None else zeros[:size])
+    yield "parameters.Wo", tensors.get("out_proj.weight", (size, size), is_exact=False)
+    zeros = None if zeros is None else zeros[:size]
+    yield "parameters.bo", tensors.get("out_proj.bias", (size,), zeros, is_exact=False)
 
 
 def _attention_back(layer: Any, get: Get) -> Iterator[tuple[str, np.ndarray]]:

@@ -127,6 +127,28 @@ def test_the_number_of_features_is_named():
         load_state_dict(net, state, {"FullyConnected": "fc"})
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "FullyConnected of images",
+        "Convolution2D in groups",
+        "BatchNorm",
+        "Embedding",
+        "Lstm",
+        "MultiHeadSelfAttention",
+    ],
+)
+def test_every_tensor_needs_its_number_of_axes(kind):
+    make, features = KINDS[kind]
+    net, layer = network(make(), features), kind.partition(" ")[0]
+    state = to_state_dict(net, {layer: "m"})
+    for name, array in state.items():
+        text = f"{layer} (m): {name}: expected shape {array.shape}, got {{}}."
+        for wrong in (np.float32(1), array[None]):
+            with pytest.raises(NetworkValidationError, match=re.escape(text.format(wrong.shape))):
+                load_state_dict(net, {**state, name: wrong}, {layer: "m"})
+
+
 def test_a_path_is_not_a_state_dict(net):
     text = r": expected a dict of tensors, got 'net.pt'\. Read a file with torch\.load"
     with pytest.raises(NetworkValidationError, match=text):
