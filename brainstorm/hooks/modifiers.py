@@ -8,6 +8,7 @@ from typing import Any
 
 from brainstorm.errors import TrainingError, unknown
 from brainstorm.hooks.base import Hook, Iterators
+from brainstorm.utils import is_number
 
 
 def _takes_counts(schedule: Any) -> bool:
@@ -65,10 +66,18 @@ class ModifyStepperAttribute(Hook):
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         super().start(net, stepper, verbose, named_data_iters)
+        kind, described = type(stepper), [key for key in stepper.__describe__() if key != "@type"]
         if not hasattr(stepper, self.attr_name):
-            what = f"attribute of {type(stepper).__name__}"
-            described = [key for key in stepper.__describe__() if key != "@type"]
+            what = f"attribute of {kind.__name__}"
             raise TrainingError(f"{self.place}: " + unknown(what, self.attr_name, described))
+        value = getattr(stepper, self.attr_name)
+        is_read_only = getattr(getattr(kind, self.attr_name, None), "fset", self) is None
+        if is_read_only or not (value is None or is_number(value)):
+            raise TrainingError(
+                f"{self.place}, attr_name: expected a number of {kind.__name__} that can be "
+                f"modified, got {self.attr_name!r}, a {type(value).__name__}. Choices are: "
+                f"{', '.join(described)}."
+            )
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         value = self.schedule(

@@ -49,6 +49,17 @@ def test_unknown_attribute(train):
         train(ModifyStepperAttribute(Linear(1, 0, 4), "learn_rate"), stepper=MomentumStepper())
 
 
+@pytest.mark.parametrize("name", ["update", "net", "parameters", "state", "is_within_update"])
+def test_only_numbers_can_be_modified(train, name):
+    text = (
+        rf"^hook 'ModifyStepperAttribute' \(ModifyStepperAttribute\), attr_name: expected a number "
+        rf"of MomentumStepper that can be modified, got '{name}', .*\. Choices are: learning_rate, "
+        r"momentum, scale_learning_rate\."
+    )
+    with pytest.raises(TrainingError, match=text):
+        train(ModifyStepperAttribute(Linear(1, 0, 4), name), stepper=MomentumStepper())
+
+
 def test_a_value_that_the_stepper_refuses(train):
     with pytest.raises(
         TrainingError, match=r"MomentumStepper.momentum: expected .* got 1.5"
