@@ -20,11 +20,17 @@ The functions here are pure. `Structure` maps each layer to the names of its par
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, TypeAlias
 
-from brainstorm.errors import NetworkValidationError, UnknownTypeError, ValidationError, unknown
+from brainstorm.errors import (
+    NetworkValidationError,
+    UnknownTypeError,
+    ValidationError,
+    shown,
+    unknown,
+)
 from brainstorm.utils import copy_containers, flatten
 
 __all__ = [
@@ -130,6 +136,7 @@ def resolve_modifiers(
     Raises:
         NetworkValidationError: A key matches nothing, or ``fallback`` is among the keys.
     """
+    _check_kinds(structure, references)
     for key, value in references.items():
         if key == "fallback" or (isinstance(value, Mapping) and "fallback" in value):
             raise NetworkValidationError(
@@ -202,6 +209,24 @@ def matches(key: str, name: str) -> bool:
     return name.startswith(first) and name[position:].endswith(parts[-1])
 
 
+def _check_kinds(structure: Structure, references: References) -> None:
+    """Check the arguments of a function that resolves references."""
+    for name, example, value in (
+        ("structure", "{'Hidden': ['W', 'bias']}", structure),
+        ("references", "{'Hidden': {'W': 0}, 'default': 1}", references),
+    ):
+        if not isinstance(value, Mapping):
+            raise NetworkValidationError(
+                f"{name}: expected a dictionary such as {example}, got {shown(value)}."
+            )
+    for layer, names in structure.items():
+        if isinstance(names, str) or not isinstance(names, Collection):
+            raise NetworkValidationError(
+                f"structure, layer {layer!r}: expected a list of parameter names, got "
+                f"{shown(names)}."
+            )
+
+
 def _prepared(
     structure: Structure,
     references: References,
@@ -212,6 +237,7 @@ def _prepared(
 
     With `is_open`, keys in dictionaries for patterns need not match.
     """
+    _check_kinds(structure, references)
     scopes: dict[str, Found] = {layer: [] for layer in structure}
     common: Found = []
     for key, value in references.items():

@@ -3,6 +3,7 @@
 import pytest
 
 from brainstorm.errors import NetworkValidationError
+from brainstorm.references import resolve_modifiers
 from brainstorm.structure.view_references import (
     copy_modifier_for,
     get_key_to_references_mapping,
@@ -42,6 +43,21 @@ def test_values_of_every_parameter():
     with pytest.raises(NetworkValidationError, match="unknown layer 'Dense'"):
         resolve_references(STRUCTURE, {"Dense": 1})
     assert prune_view_references({"A": {"W": [], "b": [1]}, "B": {"W": []}}) == {"A": {"b": [1]}}
+
+
+@pytest.mark.parametrize(
+    ("structure", "references", "text"),
+    [
+        (1, 1, r"structure: expected a dictionary such as {'Hidden': \['W', 'bias'\]}, got 1\."),
+        ({"A": 1}, {}, "structure, layer 'A': expected a list of parameter names, got 1."),
+        ({"A": "W"}, {}, "structure, layer 'A': expected a list of parameter names, got 'W'."),
+        ({}, 1, "references: expected a dictionary such as {'Hidden': {'W': 0}, .*}, got 1."),
+    ],
+)
+def test_arguments_are_dictionaries(structure, references, text):
+    for resolve in (resolve_references, resolve_modifiers):
+        with pytest.raises(NetworkValidationError, match=f"^{text}$"):
+            resolve(structure, references, lambda value: value)
 
 
 def test_modifiers_are_copied_for_each_parameter():
