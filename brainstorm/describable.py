@@ -43,6 +43,7 @@ from brainstorm.utils import is_number
 __all__ = [
     "Describable",
     "Registry",
+    "checking",
     "create_from_description",
     "find_class",
     "get_description",
@@ -104,7 +105,7 @@ class Describable:
         super().__init_subclass__(**kwargs)
         _classes.add(cls.__name__, cls)
         if "__init__" in vars(cls) and cls.__module__.startswith("brainstorm."):
-            setattr(cls, "__init__", _checking(vars(cls)["__init__"]))  # noqa: B010 (for mypy)
+            setattr(cls, "__init__", checking(vars(cls)["__init__"]))  # noqa: B010 (for mypy)
 
     def __post_init__(self) -> None:
         """Check the arguments of a constructor that `dataclass` has made."""
@@ -224,11 +225,14 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 }
 
 
-def _checking(init: Callable[..., None]) -> Callable[..., None]:
-    """Return a constructor that checks the types of its arguments."""
+def checking(init: Callable[..., None]) -> Callable[..., None]:
+    """Return a constructor that compares its arguments with their annotations.
+
+    The class has the error that it raises as ``__argument_error__``.
+    """
 
     @functools.wraps(init)
-    def checked(self: Describable, *args: Any, **kwargs: Any) -> None:
+    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
         failure = None
         try:
             init(self, *args, **kwargs)
@@ -239,12 +243,24 @@ def _checking(init: Callable[..., None]) -> Callable[..., None]:
         given = dict(zip(_argument_names(init), args, strict=False))
         _check_types(self, init, {**given, **kwargs})
         if failure is not None:
-            raise failure
+            raise _as_called(failure, type(self), checked)
 
     return checked
 
 
-def _check_types(owner: Describable, init: Callable[..., None], given: Mapping[str, Any]) -> None:
+def _as_called(error: Exception, cls: type, init: Callable[..., None]) -> Exception:
+    """Return an error about a wrong call of a class with the name of that class.
+
+    Python's has the name of the class that defines the constructor, perhaps a private base class.
+    """
+    place, text = f"{init.__qualname__}() ", str(error)
+    is_called = cls.__init__ is init  # type: ignore[misc]  # not by a subclass's
+    if not is_called or not text.startswith(place):
+        return error
+    return TypeError(f"{cls.__name__}.__init__() {text.removeprefix(place)}")
+
+
+def _check_types(owner: Any, init: Callable[..., None], given: Mapping[str, Any]) -> None:
     """Compare arguments with the annotations of a constructor."""
     for name, value in given.items():
         kinds = init.__annotations__.get(name, "").split(" | ")

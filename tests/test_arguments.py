@@ -149,6 +149,14 @@ def test_options_that_are_handed_on_are_checked_and_own_annotations_are_not():
         scorers.Precision(out_name=3)
 
 
+@pytest.mark.parametrize("name", [*NEEDED, "Hdf5Minibatches"])
+def test_an_error_about_missing_arguments_names_the_class(name):
+    with pytest.raises(
+        (TypeError, BrainstormError), match=rf"^{FOUND[name].__name__}(.__init__\(\) miss|:)"
+    ):
+        FOUND[name]()
+
+
 def test_what_python_says_about_a_wrong_call_stays():
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'log_name'"):
         hooks.EarlyStopper()

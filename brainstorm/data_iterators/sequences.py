@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from brainstorm.data_iterators.batches import Minibatches
+from brainstorm.describable import checking
+from brainstorm.errors import IteratorValidationError
 from brainstorm.utils import Array
 
 #: Name of the data that mark the sequences that end in a part.
@@ -20,9 +22,15 @@ class Chunk(dict[str, Array]):
     Args:
         data: Data name to array.
         continues: Whether the sequences continue those of the previous batch.
+
+    Raises:
+        IteratorValidationError: An argument is of another type.
     """
 
-    def __init__(self, data: dict[str, Array], continues: bool) -> None:
+    __argument_error__ = IteratorValidationError
+
+    @checking
+    def __init__(self, data: Mapping[str, Any], continues: bool) -> None:
         super().__init__(data)
         self.continues = continues
 

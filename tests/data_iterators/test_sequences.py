@@ -48,6 +48,20 @@ def test_batches_end_with_their_longest_sequence():
     ]
 
 
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"data": 3}, "data: expected a dictionary, got 3"),
+        ({"continues": "no"}, "continues: expected True or False, got 'no'"),
+    ],
+)
+def test_a_part_has_data_and_says_whether_it_continues(wrong, text):
+    with refused(rf"^Chunk\.{text}\.$"):
+        Chunk(**{"data": {}, "continues": True, **wrong})
+    with refused(rf"^Chunk\.{text}\.$"):
+        Chunk(**wrong)
+
+
 def test_wrapped_parts_are_still_parts():
     classes = X % 4
     iterator = OneHot(SequenceChunks(4, default=classes), {"default": 4})

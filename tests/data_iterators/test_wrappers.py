@@ -351,6 +351,12 @@ def test_further_arguments_are_for_the_same_names(cls):
         cls(source(), {"default": 1}, {"targets": 1})
 
 
+@pytest.mark.parametrize("cls", [Pad, Cutout])
+def test_wrong_values_are_found_before_data_that_are_no_images(cls):
+    with refused(rf"^{cls.__name__}\.value_dict: expected a dictionary or None, got 1\."):
+        cls(source(), {"labels": 1}, 1)
+
+
 @pytest.mark.parametrize("cls", [Flip, Pad, RandomCrop, Rotate90, Cutout])
 def test_what_is_no_image(cls):
     text = r"expected images of shape \(T, B, rows, columns, channels\), got \(T, B, 2\)"
