@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
-from brainstorm.layers._writing import compute_into
-from brainstorm.layers.base_layer import Declared, Layer, Structures
+from brainstorm.layers._formula import FormulaLayer
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import integer, one_of
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
-from brainstorm.utils import flatten_time
+from brainstorm.structure import BufferStructure, ConstructionWrapper, StructureTemplate
 
 
 def DepthToSpace(block: int, order: str = "CRD", name: str | None = None) -> ConstructionWrapper:
@@ -39,16 +39,17 @@ _ORDERS = {"CRD": (4, 5, 3), "DCR": (3, 4, 5)}
 
 @functools.cache
 def to_pixels(block: int, order: str) -> Formula:
-    """Return the formula of images (N, H, W, C) whose channels become blocks of pixels."""
+    """Return the formula of images (T, B, H, W, C) whose channels become blocks of pixels."""
     row, column, channel = _ORDERS[order]
 
     @formula
     def pixels(x: Any) -> Any:
-        n, rows, columns, size = x.shape
+        *lead, rows, columns, size = x.shape
         sizes = {row: block, column: block, channel: size // block**2}
-        apart = fn.reshape(x, (n, rows, columns, *(sizes[axis] for axis in (3, 4, 5))))
+        parts = (sizes[axis] for axis in (3, 4, 5))
+        apart = fn.reshape(x, (math.prod(lead), rows, columns, *parts))
         ordered = fn.transpose(apart, (0, 1, row, 2, column, channel))
-        return fn.reshape(ordered, (n, rows * block, columns * block, sizes[channel]))
+        return fn.reshape(ordered, (*lead, rows * block, columns * block, sizes[channel]))
 
     return pixels
 
@@ -60,38 +61,28 @@ def to_channels(block: int, order: str) -> Formula:
 
     @formula
     def channels(x: Any) -> Any:
-        n, rows, columns, size = x.shape
-        shape = n, rows // block, block, columns // block, block, size
+        *lead, rows, columns, size = x.shape
+        shape = math.prod(lead), rows // block, block, columns // block, block, size
         ordered = fn.transpose(fn.reshape(x, shape), tuple(map(axes.index, range(6))))
-        return fn.reshape(ordered, (n, rows // block, columns // block, size * block**2))
+        return fn.reshape(ordered, (*lead, rows // block, columns // block, size * block**2))
 
     return channels
 
 
-class BlockLayer(Layer):
+class BlockLayer(FormulaLayer):
     """Base of the layers between blocks and channels."""
 
     expected_inputs = {"default": StructureTemplate("T", "B", "H", "W", "C")}
     expected_kwargs = {"block": integer(minimum=1).required(), "order": one_of(*_ORDERS)}
-    accepts_null_deltas = True
-    can_overwrite = ("input_deltas",)
     needs_in_backward = ()
+    delta_operands = ("output_deltas.default",)
 
     #: Formulas, by size and order of the blocks, of the output and of the input delta.
     formulas: tuple[Callable[[int, str], Formula], Callable[[int, str], Formula]]
 
-    def _formula(self, place: int) -> Formula:
-        return self.formulas[place](self.kwargs["block"], self.kwargs.get("order", "CRD"))
-
-    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        x, y = flatten_time(buffers.inputs.default), flatten_time(buffers.outputs.default)
-        self.handler.compute(self._formula(0), [x], [y])
-
-    def backward_pass(self, buffers: BufferView) -> None:
-        if self.needs_delta("default"):
-            dx = flatten_time(buffers.input_deltas.default)
-            dy = flatten_time(buffers.output_deltas.default)
-            compute_into(self, self._formula(1), [dy], {"input_deltas.default": dx})
+    def set_formulas(self, block: int, order: str = "CRD") -> None:
+        """Set both formulas from the options."""
+        self.formula, self.delta = (make(block, order) for make in self.formulas)
 
 
 class DepthToSpaceLayerImpl(BlockLayer):
@@ -101,6 +92,7 @@ class DepthToSpaceLayerImpl(BlockLayer):
     formulas = to_pixels, to_channels
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
+        self.set_formulas(**kwargs)
         block = kwargs["block"]
         rows, columns, channels = in_shapes["default"].feature_shape
         if channels % block**2:

@@ -31,15 +31,7 @@ def Pooling1D(
     Parameters: none
     Internals: argmax, only for 'max', as in `Pooling2D`: ``position*C + c``
     """
-    return ConstructionWrapper.create(
-        Pooling1DLayerImpl,
-        name=name,
-        kernel_size=kernel_size,
-        type=type,
-        stride=stride,
-        padding=padding,
-        ceil_mode=ceil_mode,
-    )
+    return ConstructionWrapper.create(Pooling1DLayerImpl, **locals())
 
 
 class Pooling1DLayerImpl(PoolingLayer):

@@ -35,15 +35,7 @@ def Pooling2D(
     Internals: argmax, only for 'max', of the output's shape: flat index ``(row*W + col)*C + c``
         of the first maximum as a float, -1 for an empty window (whose output is 0)
     """
-    return ConstructionWrapper.create(
-        Pooling2DLayerImpl,
-        name=name,
-        kernel_size=kernel_size,
-        type=type,
-        stride=stride,
-        padding=padding,
-        ceil_mode=ceil_mode,
-    )
+    return ConstructionWrapper.create(Pooling2DLayerImpl, **locals())
 
 
 class Pooling2DLayerImpl(PoolingLayer):

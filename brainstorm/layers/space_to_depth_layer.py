@@ -33,6 +33,7 @@ class SpaceToDepthLayerImpl(BlockLayer):
     formulas = to_channels, to_pixels
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
+        self.set_formulas(**kwargs)
         block = kwargs["block"]
         rows, columns, channels = in_shapes["default"].feature_shape
         if rows % block or columns % block:
