@@ -390,13 +390,19 @@ def test_only_real_numbers_become_tensors(either, values):
         either.array(either.ones((2, 2)) + 1)
 
 
-@pytest.mark.parametrize("dtype", ["foo", np.complex64, "datetime64"])
+@pytest.mark.parametrize("dtype", ["foo", np.complex64, "datetime64", {"a": 1}, ("f4", "x")])
 def test_only_real_types_are_taken(either, dtype):
     for make in (either.zeros, either.ones, either.empty, either.array):
         with pytest.raises(ValidationError, match="expected a type of real numbers such as"):
             make((2, 2), dtype=dtype)
     with pytest.raises(ValidationError, match="expected a type of real numbers such as"):
         gen_backend(datatype=dtype)
+
+
+def test_new_tensors_are_like_something_with_a_shape(either):
+    for make in (either.zeros_like, either.ones_like, either.empty_like):
+        with pytest.raises(ValidationError, match=r"a tensor, tree or array to be like, got \[1\]"):
+            make([1])
 
 
 def test_a_tensor_is_copied(either):

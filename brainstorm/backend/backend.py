@@ -105,15 +105,15 @@ class Backend(Routines):
 
     def zeros_like(self, ary: Any, dtype: Any = None, name: str | None = None) -> Tensor:
         """Return zeros of the shape of a tensor, tree or array, and of a tensor's type."""
-        return self.zeros(ary.shape, _type_like(ary, dtype), name)
+        return self.zeros(*_like(ary, dtype), name)
 
     def ones_like(self, ary: Any, dtype: Any = None, name: str | None = None) -> Tensor:
         """Return ones of the shape of a tensor, tree or array, and of a tensor's type."""
-        return self.ones(ary.shape, _type_like(ary, dtype), name)
+        return self.ones(*_like(ary, dtype), name)
 
     def empty_like(self, ary: Any, dtype: Any = None, name: str | None = None) -> Tensor:
         """Return a tensor of the shape of a tensor, tree or array, and of a tensor's type."""
-        return self.empty(ary.shape, _type_like(ary, dtype), name)
+        return self.empty(*_like(ary, dtype), name)
 
     def rand(
         self, shape: Any = None, dtype: Any = None, name: str | None = None, out: Any = None
@@ -226,7 +226,7 @@ class Backend(Routines):
 
 def real_type(dtype: Any) -> np.dtype:
     """Return a type as a NumPy dtype, which must be one of real numbers."""
-    with contextlib.suppress(TypeError):
+    with contextlib.suppress(TypeError, ValueError):
         found: np.dtype = np.dtype(dtype)
         if found.kind in "biuf":
             return found
@@ -245,8 +245,11 @@ def _numbers_of(values: Any) -> np.ndarray:
     )
 
 
-def _type_like(ary: Any, dtype: Any) -> Any:
-    return ary.dtype if dtype is None and isinstance(ary, Expression) else dtype
+def _like(ary: Any, dtype: Any) -> tuple[Shape, Any]:
+    """Return the shape of a tensor, tree or array, and the type of a tensor unless one is given."""
+    if not hasattr(ary, "shape"):
+        raise ValidationError(f"expected a tensor, tree or array to be like, got {shown(ary)}.")
+    return ary.shape, ary.dtype if dtype is None and isinstance(ary, Expression) else dtype
 
 
 def _method(function: Callable[..., Any]) -> Any:

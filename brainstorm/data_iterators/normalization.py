@@ -9,7 +9,7 @@ import numpy as np
 
 from brainstorm.data_iterators.augmentation import float_dtype
 from brainstorm.data_iterators.base_iterator import Batch, DataIterator, Wrapper
-from brainstorm.errors import IteratorValidationError, unknown
+from brainstorm.errors import IteratorValidationError, shown, unknown
 from brainstorm.utils import Array
 
 Statistics = dict[str, tuple[list[float], list[float]]]
@@ -85,6 +85,10 @@ def channel_statistics(iter: DataIterator, *names: str, mask_name: str | None = 
             f"{type(iter).__name__}."
         )
     for name in (*names, *([] if mask_name is None else [mask_name])):
+        if not isinstance(name, str):
+            raise IteratorValidationError(
+                f"channel_statistics: expected data names one by one, got {shown(name)}."
+            )
         if name not in iter.data_shapes:
             text = unknown("data name", name, iter.data_shapes)
             raise IteratorValidationError(f"channel_statistics: {text}")

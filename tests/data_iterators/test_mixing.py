@@ -193,6 +193,14 @@ def test_statistics_of_nothing():
         channel_statistics(data, "default", mask_name="mask")
 
 
+@pytest.mark.parametrize(
+    ("names", "options"), [([["default"]], {}), (["default"], {"mask_name": ["m"]})]
+)
+def test_statistics_are_of_names_one_by_one(names, options):
+    with refused(r"^channel_statistics: expected data names one by one, got \['"):
+        channel_statistics(Undivided(default=IMAGES), *names, **options)
+
+
 def test_statistics_are_of_a_data_iterator():
     text = r"channel_statistics: expected a data iterator, such as Undivided.*, got ndarray\.$"
     with refused(text):

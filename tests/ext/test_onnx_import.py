@@ -880,6 +880,9 @@ NO_SIZE = r"axis H: expected a size, got 'height'. .* sizes={'x': {'H': 32}}, or
         ("A, B, C, D, E, F", {}, r"ONNX input 'x': expected letters for its 6 axes\. Give them"),
         ("N, K", {}, "ONNX input 'x', axis F: expected a size, got 'K'. Only T and B may change"),
         *(("N, 4", {"axes": {"x": x}}, f"{LETTERS}'{x}'") for x in ("BFC", "BB")),
+        ("N, 4", {"axes": "BF"}, "axes: expected a dictionary such as {'x': 'TBF'}, got 'BF'"),
+        ("N, 4", {"axes": {"x": 2}}, "axes: expected a letter for each axis, got {'x': 2}"),
+        ("N, 4", {"sizes": 4}, "sizes: expected a dictionary such as {'x': {'W': 160}}, got 4"),
         ("N, 4", {"axes": {"z": "BF"}}, "axes: unknown input or output 'z'. Choices are: x, y"),
         (OPEN, {}, NO_SIZE),
         (OPEN, {"sizes": {"z": {"H": 9}}}, "sizes: unknown input 'z'. Choices are: x"),
@@ -1004,7 +1007,7 @@ def test_large_models_are_read_in_linear_time(kind):
         )
         for node in model.graph.node:
             node.name = "same"
-        importer = Importer(model, {})
+        importer = Importer(model)
         profile = cProfile.Profile()
         profile.runcall(importer.read)
         return sum(entry.callcount for entry in profile.getstats())
@@ -1045,8 +1048,10 @@ def test_outputs_are_chosen_by_their_names():
     np.testing.assert_array_equal(from_onnx(model, outputs=["x"]).predict(x[None])[0], x)
     with pytest.raises(NetworkValidationError, match="outputs: unknown tensor 'h'. Choices are: "):
         from_onnx(model, outputs=["h"])
-    with pytest.raises(NetworkValidationError, match="outputs: expected a list of names, got 'y'"):
-        from_onnx(model, outputs="y")
+    for wrong in ("y", 3, [3]):
+        text = re.escape(f"outputs: expected a list of names, got {wrong!r}.")
+        with pytest.raises(NetworkValidationError, match=text):
+            from_onnx(model, outputs=wrong)
     with pytest.raises(NetworkValidationError, match="outputs: expected the name of a tensor, got"):
         from_onnx(model, outputs=[])
 
@@ -1109,7 +1114,7 @@ def test_broadcasting_before_opset_7_begins_at_an_axis(nodes, expected):
 )  # fmt: skip
 def test_sizes_in_messages_are_those_of_the_model(size, text):
     model = model_of(f"one {F4} {{ y = Relu(x) }}")
-    assert Importer(model, {}).shown([size]) == f"({text})"
+    assert Importer(model).shown([size]) == f"({text})"
 
 
 def test_a_size_of_minus_one_is_an_open_one():

@@ -107,7 +107,7 @@ def from_onnx(
         raise NetworkValidationError(
             f"from_onnx: expected an onnx.ModelProto, got {shown(model)}. load_onnx reads files."
         )
-    importer = _import.Importer(model, axes or {}, sizes, outputs)
+    importer = _import.Importer(model, axes, sizes, outputs)
     importer.read()
     return importer.build(handler)
 

@@ -6,13 +6,13 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import NetworkValidationError, unknown
+from brainstorm.errors import NetworkValidationError, shown, unknown
 from brainstorm.ext.onnx_exchange._body import (
     DOMAIN,
     ENTRY,
@@ -40,6 +40,20 @@ NOT_ALIKE = ("And", "DequantizeLinear", "Equal", "Greater", "GreaterOrEqual", "L
              "Not", "Or", "QuantizeLinear", "Xor")  # fmt: skip
 
 
+def _are_texts(values: Any) -> bool:
+    is_several = isinstance(values, Collection) and not isinstance(values, str)
+    return is_several and all(isinstance(value, str) for value in values)
+
+
+def _given(name: str, value: Any, example: str) -> dict[str, Any]:
+    """Return an argument with the names of tensors as keys, or nothing."""
+    if not isinstance(value, (Mapping, type(None))):
+        raise NetworkValidationError(
+            f"{name}: expected a dictionary such as {example}, got {shown(value)}."
+        )
+    return dict(value or {})
+
+
 class Importer(Builder):
     """A graph that is read, and the network that is made of it; arguments as in `from_onnx`.
 
@@ -52,15 +66,21 @@ class Importer(Builder):
     def __init__(
         self,
         model: Any,
-        layouts: Mapping[str, str],
+        layouts: Mapping[str, str] | None = None,
         sizes: Mapping[str, Mapping[str, int]] | None = None,
         outputs: Sequence[str] | None = None,
     ) -> None:
         super().__init__()
         self.graph = model.graph
         self._is_chosen = outputs is not None
-        if isinstance(outputs, str):
-            raise NetworkValidationError(f"outputs: expected a list of names, got {outputs!r}.")
+        if self._is_chosen and not _are_texts(outputs):
+            raise NetworkValidationError(
+                f"outputs: expected a list of names, got {shown(outputs)}."
+            )
+        self.layouts = _given("axes", layouts, "{'x': 'TBF'}")
+        if not _are_texts(self.layouts.values()):
+            raise NetworkValidationError(f"axes: expected a letter for each axis, got {layouts!r}.")
+        self._given = _given("sizes", sizes, "{'x': {'W': 160}}")
         self.outputs = [o.name for o in self.graph.output] if outputs is None else list(outputs)
         self._check_outputs()
         self.nodes = find_needed(model.graph, self.outputs)
@@ -76,8 +96,6 @@ class Importer(Builder):
         self._integers: dict[str, str] = {}
         self.has_halves = False
         self._is_ours = model.producer_name == PRODUCER
-        self.layouts = dict(layouts)
-        self._given = dict(sizes or {})
         self._read_inputs()
         held = sum(array.size for array in self.tensors.values() if isinstance(array, np.ndarray))
         self._folder = Folder(held)
