@@ -153,12 +153,17 @@ WIRINGS = {
 }
 
 
-def build(wiring, handler=None, seed=1, memory="inspectable"):
-    """Return the initialized network of a wiring, in float64 and checked."""
+def checked(inp, handler=None, seed=1, memory="inspectable"):
+    """Return the initialized network with an Input, in float64 and checked."""
     handler = handler or DebugHandler(NumpyHandler(np.float64))
-    net = Network.from_layer(WIRINGS[wiring](), seed, handler, memory)
+    net = Network.from_layer(inp, seed, handler, memory)
     net.initialize(Gaussian(0.5))
     return net
+
+
+def build(wiring, *options, **named):
+    """Return the network of a wiring; arguments as for `checked`."""
+    return checked(WIRINGS[wiring](), *options, **named)
 
 
 def data_for(net, T=3, B=2, seed=3):

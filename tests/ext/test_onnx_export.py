@@ -18,6 +18,7 @@ from brainstorm.network import Network
 from brainstorm.optree import functions as fn
 from brainstorm.structure import ConstructionWrapper
 from tests.layers.cases import CASES
+from tests.networks import chain
 
 T, B = 4, 3
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
@@ -97,10 +98,7 @@ def random_net(layer):
 
 def net_of(features, *layers):
     """Return a network of layers one after the other."""
-    last = bl.Input({"default": ("T", "B", *features)})
-    for layer in layers:
-        last >>= layer
-    return random_net(last)
+    return random_net(chain(bl.Input({"default": ("T", "B", *features)}), *layers))
 
 
 def numbers(*shape):

@@ -12,10 +12,12 @@ from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import MissingDependencyError, TrainingError
 from brainstorm.ext.optimize import LbfgsStepper
 from brainstorm.handlers import NumpyHandler
-from brainstorm.hooks import SaveCheckpoint, StopAfterEpoch
+from brainstorm.hooks import SaveCheckpoint
 from brainstorm.initializers import Gaussian
 from brainstorm.training import Trainer
 from brainstorm.value_modifiers import L2Decay
+from tests.networks import chain, wire_input, wire_loss
+from tests.trainings import make_trainer
 
 RND = np.random.RandomState(0)
 X = RND.normal(size=(1, 40, 3))
@@ -23,21 +25,16 @@ TARGETS = X @ [[1.0], [2.0], [-3.0]] + 0.5
 
 
 def make_net(*hidden, dtype=np.float64):
-    inp = bl.Input({"default": ("T", "B", 3), "targets": ("T", "B", 1)})
-    out, last = bl.SquaredError(name="Output"), inp
-    for layer in hidden:
-        last >>= layer
-    last >> bl.FullyConnected(1, "linear", name="Last") >> out - "loss" >> bl.Loss()
-    inp - "targets" >> "targets" - out
+    inp = wire_input((3,))
+    last = chain(inp, *hidden, bl.FullyConnected(1, "linear", name="Last"))
+    wire_loss(inp, last, bl.SquaredError)
     net = bs.Network.from_layer(inp, handler=NumpyHandler(dtype))
     net.initialize(Gaussian(0.5), seed=1)
     return net
 
 
 def train(net, epochs, stepper, *hooks):
-    trainer = Trainer(stepper, verbose=False)
-    for hook in (*hooks, StopAfterEpoch(epochs)):
-        trainer.add_hook(hook)
+    trainer = make_trainer(*hooks, stepper=stepper, epochs=epochs)
     trainer.train(net, Undivided(default=X, targets=TARGETS))
     return trainer
 

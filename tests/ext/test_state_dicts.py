@@ -11,6 +11,7 @@ from brainstorm.ext.state_dicts import load_state_dict, to_state_dict
 from brainstorm.handlers import NumpyHandler
 from brainstorm.initializers import Gaussian
 from brainstorm.network import Network
+from tests.networks import chain
 
 
 @pytest.fixture
@@ -258,10 +259,7 @@ def test_tensors_are_copies_in_the_order_of_the_names():
     ],
 )
 def test_what_no_module_computes_is_not_written(layers, names, message):
-    last = bl.Input({"default": ("T", "B", 4)})
-    for layer in layers:
-        last >>= layer
-    net = Network.from_layer(last)
+    net = Network.from_layer(chain(bl.Input({"default": ("T", "B", 4)}), *layers))
     net.initialize(1.0)
     with pytest.raises(NetworkValidationError, match=message):
         to_state_dict(net, names)

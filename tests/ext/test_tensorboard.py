@@ -10,10 +10,11 @@ from brainstorm.data_iterators import Minibatches
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import MissingDependencyError, UnknownPathError
 from brainstorm.ext.tensorboard import TensorBoardWriter
-from brainstorm.hooks import Hook, MonitorLoss, StopAfterEpoch
+from brainstorm.hooks import Hook, MonitorLoss
 from brainstorm.initializers import Gaussian
 from brainstorm.tools import create_net_from_spec
-from brainstorm.training import SgdStepper, Trainer
+from brainstorm.training import SgdStepper
+from tests.trainings import make_trainer
 
 
 class Say(Hook):
@@ -33,9 +34,7 @@ def net():
 def train(net, *hooks):
     x = np.random.RandomState(0).normal(size=(1, 8, 3))
     data = Minibatches(4, default=x, targets=x[..., :2])
-    trainer = Trainer(SgdStepper(0.1), verbose=False)
-    for hook in (*hooks, StopAfterEpoch(3)):
-        trainer.add_hook(hook)
+    trainer = make_trainer(*hooks, stepper=SgdStepper(0.1), epochs=3)
     trainer.train(net, data, valid=data)
     return trainer
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import brainstorm as bs
-from brainstorm.training import SgdStepper, Trainer
+from brainstorm.training import SgdStepper
+from tests.trainings import make_trainer
 
 
 @pytest.fixture
@@ -13,10 +14,8 @@ def train(net, batches):
     """Train for some epochs with some hooks; return the trainer."""
 
     def run(*hooks, epochs=2, verbose=False, stepper=None):
-        trainer = Trainer(stepper or SgdStepper(0.1), verbose=verbose)
-        for hook in hooks:
-            trainer.add_hook(hook)
-        trainer.add_hook(bs.hooks.StopAfterEpoch(epochs, name="end"))
+        end = bs.hooks.StopAfterEpoch(epochs, name="end")
+        trainer = make_trainer(*hooks, end, stepper=stepper or SgdStepper(0.1), verbose=verbose)
         trainer.train(net, batches, valid=batches)
         return trainer
 

@@ -1,4 +1,4 @@
-"""Run a single layer on given numbers, and compare the gradients of small networks."""
+"""Run a single layer on given numbers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.handlers import DebugHandler, NumpyHandler
-from brainstorm.initializers import Gaussian
-from brainstorm.network import Network
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.testing import LayerHarness, build_layer
-from tests.networks import data_for, numerical_gradients
 
 
 def run(
@@ -51,19 +47,3 @@ def run_backward(harness: LayerHarness, seed: int = 1) -> dict[str, np.ndarray]:
     harness.load(dict.fromkeys(harness.delta_paths + harness.gradient_paths, np.zeros(())))
     harness.backward(deltas)
     return {path.partition(".")[2]: array for path, array in deltas.items()}
-
-
-def build_network(source: ConstructionWrapper) -> Network:
-    """Return a float64 network with data, all of whose operations are checked."""
-    net = Network.from_layer(source, seed=1, handler=DebugHandler(NumpyHandler(np.float64)))
-    net.initialize(Gaussian(0.5))
-    net.provide_external_data(data_for(net))
-    return net
-
-
-def check_gradients(net: Network) -> None:
-    """Compare all gradients of a network with central differences."""
-    expected = numerical_gradients(net)
-    net.forward_pass(training_pass=True)
-    net.backward_pass()
-    np.testing.assert_allclose(net.get("gradients"), expected, rtol=1e-5, atol=1e-8)

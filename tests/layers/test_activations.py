@@ -13,8 +13,7 @@ from brainstorm.handlers import NumpyHandler, register_activation
 from brainstorm.network import Network
 from brainstorm.optree import functions as fn
 from brainstorm.testing import build_layer, check_layer
-from tests.layers.running import build_network, check_gradients
-from tests.networks import classifier
+from tests.networks import assert_gradients, checked, classifier
 
 VECTOR, IMAGE = {"default": ("T", "B", 4)}, {"default": ("T", "B", 3, 3, 2)}
 LAYERS = [
@@ -83,10 +82,10 @@ def test_layers_with_registered_functions_obey_all_properties(
 def test_registered_functions_work_in_place() -> None:
     first = bl.FullyConnected(4, "linear", name="A")
     second = bl.Elementwise("softsign", inplace=True, name="B")
-    net = build_network(classifier(first, second, bl.FullyConnected(3, "softsign_2")))
+    net = checked(classifier(first, second, bl.FullyConnected(3, "softsign_2")))
+    assert_gradients(net)
     outputs = [net.buffer[name].outputs.default.array for name in "AB"]
     assert np.shares_memory(*outputs)
-    check_gradients(net)
 
 
 @pytest.mark.usefixtures("fresh_registry")

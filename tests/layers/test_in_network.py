@@ -13,26 +13,23 @@ from brainstorm import layers as bl
 from brainstorm.handlers import DebugHandler, Handler, NumpyHandler
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.testing import approx_fprime
-from tests.layers.running import build_network, check_gradients
-from tests.networks import classifier
+from tests.networks import assert_gradients, checked, classifier, wire_input, wire_loss
 
 
 def two_recurrent_layers() -> ConstructionWrapper:
     """Images to convolution, batch norm and pooling; two recurrent layers side by side; classes."""
-    source = bl.Input({"default": ("T", "B", 5, 5, 2), "targets": ("T", "B", 1)})
+    source = wire_input((5, 5, 2))
     images = source >> bl.Convolution2D(3, (2, 2), padding=1, activation="tanh") >> bl.BatchNorm()
     pooled = images >> bl.Pooling2D((2, 2), stride=(2, 2))
-    joined, loss = bl.FullyConnected(6, "tanh"), bl.SoftmaxCE()
+    joined = bl.FullyConnected(6, "tanh")
     for recurrent in (bl.Lstm(4), bl.Recurrent(3)):
         pooled >> recurrent >> joined
-    joined >> loss - "loss" >> bl.Loss()
-    source - "targets" >> "targets" - loss
-    return loss
+    return wire_loss(source, joined)
 
 
 def many_parts() -> ConstructionWrapper:
     """Images to parts that are split, joined by residual connections and gates, and reshaped."""
-    source = bl.Input({"default": ("T", "B", 5, 5, 2), "targets": ("T", "B", 1)})
+    source = wire_input((5, 5, 2))
     images = source >> bl.ConvolutionTranspose2D(4, (2, 2), (2, 1), activation="tanh")
     images = images >> bl.GroupNorm(2) >> bl.Convolution2D(4, (2, 2), dilation=(3, 1), groups=2)
     parts, gated, total = bl.Split((2, 2)), bl.Multiply(), bl.Add(3)
@@ -43,11 +40,8 @@ def many_parts() -> ConstructionWrapper:
     cut = total >> bl.LocalResponseNormalization(2, 0.5) >> bl.Crop((6, 3))
     lists = cut >> bl.Reshape((3, 2, 3, 2)) >> bl.Convolution3D(2, (1, 2, 2)) >> bl.Reshape((6, 2))
     rows = lists >> bl.Convolution1D(6, 2, activation="tanh") >> bl.LayerNorm() >> bl.Slice(1, 5, 0)
-    loss = bl.SoftmaxCE()
-    rows >> bl.RMSNorm() >> bl.Reshape((2, 2, 6)) >> bl.GlobalPooling2D("avg") >> loss
-    loss - "loss" >> bl.Loss()
-    source - "targets" >> "targets" - loss
-    return loss
+    rows = rows >> bl.RMSNorm() >> bl.Reshape((2, 2, 6)) >> bl.GlobalPooling2D("avg")
+    return wire_loss(source, rows)
 
 
 @pytest.mark.parametrize("wire", [two_recurrent_layers, many_parts])
@@ -88,7 +82,7 @@ def test_one_layer_may_be_all_inputs_of_a_highway() -> None:
     for port in "HTx":
         hidden >> port - gate
     gate >> bl.FullyConnected(2, "tanh") >> bl.Loss()
-    check_gradients(build_network(source))
+    assert_gradients(checked(source))
 
 
 @pytest.mark.parametrize("decay", [bl.L1Decay, bl.L2Decay])
@@ -98,8 +92,8 @@ def test_a_penalty_on_weights_reaches_their_gradient(decay: Any, layer: Any) -> 
     source = classifier(hidden)
     weights = "Wz" if layer is bl.Lstm else "W"
     hidden - f"..parameters.{weights}" >> decay() - "loss" >> bl.Loss(0.7, name="Penalty")
-    net = build_network(source)
-    check_gradients(net)
+    net = checked(source)
+    assert_gradients(net)
     W = net.get(f"Hidden.parameters.{weights}")
     size = np.abs(W).sum() if decay is bl.L1Decay else (W**2).sum() / 2
     np.testing.assert_allclose(net.get_loss_values()["Penalty"], 0.7 * size)
@@ -109,4 +103,4 @@ def test_a_penalty_on_activations_reaches_the_weights() -> None:
     hidden = bl.FullyConnected(3, "tanh")
     source = classifier(hidden)
     hidden >> bl.L1Decay() - "loss" >> bl.Loss(0.3, name="Penalty")
-    check_gradients(build_network(source))
+    assert_gradients(checked(source))

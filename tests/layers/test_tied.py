@@ -12,19 +12,13 @@ from brainstorm import layers as bl
 from brainstorm.errors import LayerValidationError, NetworkValidationError
 from brainstorm.network import Network
 from brainstorm.structure.construction import ConstructionWrapper
-from tests.layers.running import build_network, check_gradients
+from tests.networks import assert_gradients, chain, checked, wire_input, wire_loss
 
 
 def wire(*hidden: ConstructionWrapper, features: tuple[int, ...] = (4,)) -> ConstructionWrapper:
     """Wire Input >> hidden layers >> SquaredError >> Loss."""
-    source = bl.Input({"default": ("T", "B", *features), "targets": ("T", "B", *features)})
-    loss = bl.SquaredError()
-    last = source
-    for layer in hidden:
-        last >>= layer
-    last >> loss - "loss" >> bl.Loss()
-    source - "targets" >> "targets" - loss
-    return source
+    source = wire_input(features, features)
+    return wire_loss(source, chain(source, *hidden), bl.SquaredError)
 
 
 def autoencoder(activation: str = "tanh", **kwargs: Any) -> list[ConstructionWrapper]:
@@ -35,19 +29,19 @@ def autoencoder(activation: str = "tanh", **kwargs: Any) -> list[ConstructionWra
 
 @pytest.mark.parametrize("activation", ["tanh", "gelu"])
 def test_gradients_of_a_deep_autoencoder(activation: str) -> None:
-    net = build_network(wire(*autoencoder(activation)))
+    net = checked(wire(*autoencoder(activation)))
+    assert_gradients(net)
     assert net.parameters_size == (4 * 3 + 3) + (3 * 2 + 2) + 3 + 4
     for n in (3, 2):
         ours, theirs = (net.buffer[f"{part}{n}"].parameters.W for part in ("Dec", "Enc"))
         assert np.shares_memory(ours.array, theirs.array)
     assert net.get("Dec3.outputs.default").shape == (3, 2, 4)
-    check_gradients(net)
 
 
 def test_images() -> None:
-    net = build_network(wire(*autoencoder(size=(2, 2)), features=(2, 2)))
+    net = checked(wire(*autoencoder(size=(2, 2)), features=(2, 2)))
+    assert_gradients(net)
     assert net.get("Dec3.outputs.default").shape == (3, 2, 2, 2)
-    check_gradients(net)
 
 
 def test_it_may_come_first_if_its_size_is_given() -> None:
@@ -55,7 +49,7 @@ def test_it_may_come_first_if_its_size_is_given() -> None:
         encoder = bl.FullyConnected(4, "tanh", "Enc")
         return wire(bl.TiedFullyConnected(encoder, "tanh", "Dec", size), encoder)
 
-    check_gradients(build_network(decoder_first(3)))
+    assert_gradients(checked(decoder_first(3)))
     message = (
         r"layer 'Dec' .*option 'size': it is that .* or does not come before this one\. Give the"
     )
@@ -64,7 +58,7 @@ def test_it_may_come_first_if_its_size_is_given() -> None:
 
 
 def test_it_survives_a_file(tmp_path: Path) -> None:
-    net = build_network(wire(*autoencoder()))
+    net = checked(wire(*autoencoder()))
     assert net.architecture["Dec2"]["@shared_parameters"] == {"W": "Enc2.W"}
     net.save_as_hdf5(tmp_path / "net.hdf5")
     loaded = Network.from_hdf5(tmp_path / "net.hdf5")
