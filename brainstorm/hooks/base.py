@@ -14,7 +14,7 @@ import numpy as np
 
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError, UnknownPathError, shown, unknown
-from brainstorm.utils import flatten_keys, is_whole
+from brainstorm.utils import flatten_keys, is_number, is_whole
 
 #: Gets warnings, and everything that a training records, printed or not (at level INFO).
 LOG = logging.getLogger("brainstorm")
@@ -255,6 +255,7 @@ def find_values(where: str, logs: Mapping[str, Any], path: str, may_lack: bool =
     Raises:
         UnknownPathError: There is none, or only further logs; the message has `where`, what reads
             it, and lists all paths.
+        TrainingError: The last value is no number.
     """
     known = flatten_keys(logs)
     if path not in known and may_lack:
@@ -264,7 +265,16 @@ def find_values(where: str, logs: Mapping[str, Any], path: str, may_lack: bool =
             f"{where}: {unknown('log', path, known)} Add the hook that writes it, such as "
             f"MonitorScores(..., name='validation')."
         )
-    return find_log(logs, path)
+    values = find_log(logs, path)
+    last = values[-1] if len(values) else 0.0
+    if not (is_number(last) or isinstance(last, (bool, np.bool_)) or _is_scalar(last)):
+        raise TrainingError(f"{where}: expected numbers in the log {path!r}, got {shown(last)}.")
+    return values
+
+
+def _is_scalar(value: Any) -> bool:
+    """Return whether a value is an array without axes, which can be compared like a number."""
+    return isinstance(value, np.ndarray) and value.ndim == 0 and value.dtype.kind in "biuf"
 
 
 def _split(logs: Any, path: str) -> tuple[str | None, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from brainstorm.errors import NetworkValidationError, shown
 from brainstorm.layers.merge_layer import Merge
 from brainstorm.layers.reverse_layer import Reverse
 from brainstorm.structure import ConstructionWrapper
@@ -34,7 +35,15 @@ def BidirectionalWrapper(
     Inputs: default; optional mask ('T', 'B', 1), if the layer has one: sequences of different
         lengths are padded at their ends, and each is reversed within its own length
     Outputs: default, the outputs of the forward and the backward layer, concatenated
+
+    Raises:
+        NetworkValidationError: `layer_function` is no function.
     """
+    if not callable(layer_function):
+        raise NetworkValidationError(
+            f"BidirectionalWrapper: expected a function that creates a layer, and its arguments, "
+            f"as in BidirectionalWrapper(Lstm, 100), got {shown(layer_function)}."
+        )
     name = name or "Bidirectional"
     forward = layer_function(*args, name=f"{name}_forward", **kwargs)
     backward = layer_function(*args, name=f"{name}_backward", **kwargs)

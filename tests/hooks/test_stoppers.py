@@ -188,6 +188,18 @@ def test_a_missing_log_is_an_error_once_training_runs(net, make, name):
         stops(hook, 1.0)
 
 
+@pytest.mark.parametrize("value", ["a text", None, [1.0], np.ones(2), np.array("1")], ids=repr)
+def test_values_that_are_no_numbers_are_named(net, value):
+    judges = EarlyStopper, SaveBestNetwork
+    hooks = [make("a.b", criterion="min") for make in judges]
+    hooks += [StopAfterThresholdReached("a.b", 1, "min"), StopOnNan("a.b", False, False)]
+    for hook in hooks:
+        text = f"{hook.place}: expected numbers in the log 'a.b', got {value!r}."
+        with pytest.raises(TrainingError, match=f"^{re.escape(text)}$"):
+            stops(hook, 1.0, value, net=net)
+        stops(hook, np.array(1.0), np.float32(2), 2, np.bool_(True), net=net)  # these are
+
+
 @pytest.mark.parametrize(
     ("hook", "options", "text"),
     [

@@ -57,6 +57,14 @@ def test_it_can_have_two_sources() -> None:
     assert net.layers["Bidirectional_backward"].in_shapes["default"].shape == ("T", "B", 5)
 
 
+def test_it_creates_the_layers_itself() -> None:
+    match = (
+        r"^BidirectionalWrapper: expected a function .*\(Lstm, 100\), got <Layer: 'default' - Lstm"
+    )
+    with pytest.raises(NetworkValidationError, match=match):
+        BidirectionalWrapper(Lstm(4))  # type: ignore[arg-type]
+
+
 def test_an_input_that_it_does_not_have() -> None:
     inp = Input({"default": ("T", "B", 3)})
     match = r"before 'Bidirectional': unknown input 'masks'.*Choices are: default, mask"
