@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import os
 
+import h5py
 import numpy as np
 import pytest
 
-from brainstorm.data_iterators import Wrapper
+from brainstorm.data_iterators import (
+    BucketedMinibatches,
+    DatasetMinibatches,
+    Hdf5Minibatches,
+    IterableBatches,
+    Minibatches,
+    Online,
+    SequenceChunks,
+    Undivided,
+    Wrapper,
+)
 from brainstorm.errors import IteratorValidationError
 
 
@@ -51,3 +62,54 @@ def change_file(path, how):
             file.seek(-1, os.SEEK_END)
             file.write(b"x")
         os.utime(path, ns=(1, 1))
+
+
+# -- the same sequences by iterators of every kind ----------------------------------------------
+
+T, N = 6, 7
+LENGTHS = np.array([3, 6, 1, 4, 2, 5, 3])
+NUMBERS = np.arange(N, dtype=np.float32)[None, :, None] + np.arange(T)[:, None, None] / 10
+MASK = (np.arange(T)[:, None] < LENGTHS)[:, :, None]
+#: Which sequence it is: what belongs to a sequence must stay with it.
+LABELS = np.arange(N)[:, None]
+SEQUENCES = [NUMBERS[:length, b] for b, length in enumerate(LENGTHS)]
+
+
+def store_sequences(folder):
+    """Return an HDF5 file with the sequences, open for reading."""
+    with h5py.File(folder / "data.hdf5", "w") as file:
+        file.create_dataset("x", data=NUMBERS, chunks=(T, 2, 1))
+        file.create_dataset("m", data=MASK)
+        file.create_dataset("y", data=LABELS, chunks=(3, 1))
+        file.create_dataset("bad", data=np.where(LABELS == 4, np.nan, LABELS))
+    return h5py.File(folder / "data.hdf5")
+
+
+def iterators_of_every_kind(with_labels):
+    """Return functions of a file that make an iterator, by name.
+
+    Args:
+        with_labels: Whether there are ``targets``, without a time axis: the label of each sequence.
+    """
+    whole = {"per_sequence": ("targets",)} if with_labels else {}
+    labels = {"targets": LABELS, **whole} if with_labels else {}
+    data, paths = {"default": NUMBERS, "mask": MASK, **labels}, {"default": "x", "mask": "m"}
+    of_file = {**paths, **({"targets": "y"} if with_labels else {})}
+    items = [(i, i)[: 1 + with_labels] for i in range(N)]
+    names = ("default", "targets")[: 1 + with_labels]
+    batches = [{"default": NUMBERS[:, :3], **({"targets": LABELS[:3]} if with_labels else {})}]
+    return {
+        "Undivided": lambda _: Undivided(**data),
+        "Minibatches": lambda _: Minibatches(3, **data),
+        "Minibatches of a file": lambda file: Minibatches(
+            3, **{name: file[path] for name, path in of_file.items()}, **whole
+        ),
+        "Online": lambda _: Online(**data),
+        "SequenceChunks": lambda _: SequenceChunks(2, 3, **data),
+        "BucketedMinibatches": lambda _: BucketedMinibatches(3, default=SEQUENCES, **labels),
+        "Hdf5Minibatches": lambda file: Hdf5Minibatches(
+            file.filename, 3, window=2, **of_file, **whole
+        ),
+        "DatasetMinibatches": lambda _: DatasetMinibatches(items, 3, names=names, **whole),
+        "IterableBatches": lambda _: IterableBatches(batches, **whole),
+    }

@@ -4,80 +4,47 @@ from __future__ import annotations
 
 import re
 
-import h5py
 import numpy as np
 import pytest
 
 from brainstorm.data_iterators import (
     AddGaussianNoise,
     BucketedMinibatches,
-    DatasetMinibatches,
     Flip,
     Hdf5Minibatches,
-    IterableBatches,
     Minibatches,
     MixUp,
     Normalize,
     OneHot,
-    Online,
     SequenceChunks,
     Undivided,
     channel_statistics,
 )
 from brainstorm.errors import FileFormatError
-from tests.data_iterators.iterating import refused
+from tests.data_iterators.iterating import (
+    LABELS,
+    MASK,
+    NUMBERS,
+    SEQUENCES,
+    N,
+    iterators_of_every_kind,
+    refused,
+    store_sequences,
+)
 
-T, N = 6, 7
-LENGTHS = np.array([3, 6, 1, 4, 2, 5, 3])
-NUMBERS = np.arange(N, dtype=np.float32)[None, :, None] + np.arange(T)[:, None, None] / 10
-MASK = (np.arange(T)[:, None] < LENGTHS)[:, :, None]
-#: Which sequence it is: what belongs to a sequence must stay with it.
-LABELS = np.arange(N)[:, None]
 WHOLE = {"per_sequence": ("targets",)}
 DATA = {"default": NUMBERS, "mask": MASK, "targets": LABELS, **WHOLE}
-SEQUENCES = [NUMBERS[:length, b] for b, length in enumerate(LENGTHS)]
-
-
-@pytest.fixture
-def filename(tmp_path):
-    with h5py.File(tmp_path / "data.hdf5", "w") as file:
-        file.create_dataset("x", data=NUMBERS, chunks=(T, 2, 1))
-        file.create_dataset("m", data=MASK)
-        file.create_dataset("y", data=LABELS, chunks=(3, 1))
-        file.create_dataset("bad", data=np.where(LABELS == 4, np.nan, LABELS))
-    return tmp_path / "data.hdf5"
-
-
 ITERATORS = {
-    "Undivided": lambda _: Undivided(default=NUMBERS, targets=LABELS, **WHOLE),
-    "Minibatches": lambda _: Minibatches(3, **DATA),
-    "Minibatches of a file": lambda name: Minibatches(3, **{**DATA, **opened(name)}),
-    "Online": lambda _: Online(**DATA),
-    "SequenceChunks": lambda _: SequenceChunks(2, 3, **DATA),
-    **{
-        f"BucketedMinibatches of {kind}": lambda _, targets=targets: BucketedMinibatches(
-            3, default=SEQUENCES, targets=targets, **WHOLE
-        )
-        for kind, targets in (("rows", LABELS), ("numbers", list(range(N))))
-    },
-    "Hdf5Minibatches": lambda name: Hdf5Minibatches(
-        name, 3, window=2, default="x", mask="m", targets="y", **WHOLE
-    ),
-    "DatasetMinibatches": lambda _: DatasetMinibatches([(i, i) for i in range(N)], 3, **WHOLE),
-    "IterableBatches": lambda _: IterableBatches(
-        [{"default": NUMBERS[:, :3], "targets": LABELS[:3]}], **WHOLE
+    **iterators_of_every_kind(with_labels=True),
+    "BucketedMinibatches of numbers": lambda _: BucketedMinibatches(
+        3, default=SEQUENCES, targets=list(range(N)), **WHOLE
     ),
 }
 
 
-def opened(filename):
-    file = h5py.File(filename)
-    return {"default": file["x"], "targets": file["y"]}
-
-
 @pytest.mark.parametrize("name", ITERATORS)
-def test_rows_stay_with_their_sequences(filename, name):
-    iterator = ITERATORS[name](filename)
+def test_rows_stay_with_their_sequences(tmp_path, name):
+    iterator = ITERATORS[name](store_sequences(tmp_path))
     assert iterator.data_shapes["targets"] == (1,)
     for _ in range(2):
         for batch in iterator():
@@ -177,7 +144,8 @@ def test_what_does_not_fit_sequences_is_refused(name, value, text):
         BucketedMinibatches(2, **{"default": SEQUENCES, "targets": LABELS, **WHOLE, name: value})
 
 
-def test_numbers_that_are_not_finite_are_found_in_files(filename):
-    iterator = Hdf5Minibatches(filename, 3, default="x", y="bad", per_sequence="y")
+def test_numbers_that_are_not_finite_are_found_in_files(tmp_path):
+    file = store_sequences(tmp_path)
+    iterator = Hdf5Minibatches(file.filename, 3, default="x", y="bad", per_sequence="y")
     with pytest.raises(FileFormatError, match=r"data 'y': expected finite .* nan in sequence 4\."):
         list(iterator())

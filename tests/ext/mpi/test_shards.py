@@ -1,76 +1,25 @@
 """The ranks' parts of a batch are the batch, for every kind of iterator and number of ranks."""
 
-import h5py
 import numpy as np
 import pytest
 
-from brainstorm.data_iterators import (
-    AddGaussianNoise,
-    BucketedMinibatches,
-    DatasetMinibatches,
-    Hdf5Minibatches,
-    IterableBatches,
-    Minibatches,
-    SequenceChunks,
-    Undivided,
-)
+from brainstorm.data_iterators import AddGaussianNoise, Minibatches
 from brainstorm.ext.mpi.shards import divide
+from tests.data_iterators.iterating import NUMBERS, N, iterators_of_every_kind, store_sequences
 from tests.ext.mpi.fakes import FakeWorld
 
-N, T = 11, 5
-LENGTHS = [1, 5, 3, 4, 2, 2, 5, 1, 4, 3, 2]
-MASK = (np.arange(T)[:, None] < LENGTHS)[:, :, None].astype(np.float32)
-NUMBERS = np.arange(N, dtype=np.float32)[None, :, None] + 1 + np.arange(T)[:, None, None] / 10
-CLASSES = NUMBERS[0] * 7  # one number for each sequence, without a time axis
-SEQUENCES = [NUMBERS[:length, i] for i, length in enumerate(LENGTHS)]
-
-
-@pytest.fixture
-def file(tmp_path):
-    with h5py.File(tmp_path / "data.hdf5", "w") as file:
-        file.create_dataset("x", data=NUMBERS, chunks=(T, 2, 1))
-        file.create_dataset("m", data=MASK)
-        file.create_dataset("y", data=CLASSES)
-    with h5py.File(tmp_path / "data.hdf5", "r") as file:
-        yield file
-
-
-PAIRS = [(i, -i) for i in range(N)]
-SHORT = [{"default": NUMBERS}, {"default": NUMBERS[:2]}]
-WHOLE = {"y": CLASSES, "per_sequence": ("y",)}
 ITERATORS = {
-    "Minibatches": lambda _: Minibatches(4, default=NUMBERS, mask=MASK),
-    "Minibatches of a file": lambda file: Minibatches(4, default=file["x"]),
-    "Minibatches, per sequence": lambda _: Minibatches(4, default=NUMBERS, **WHOLE),
-    "SequenceChunks": lambda _: SequenceChunks(2, 4, default=NUMBERS, mask=MASK),
-    "SequenceChunks, per sequence": lambda _: SequenceChunks(
-        2, 4, default=NUMBERS, mask=MASK, **WHOLE
-    ),
-    "BucketedMinibatches": lambda _: BucketedMinibatches(4, default=SEQUENCES),
-    "BucketedMinibatches, per sequence": lambda _: BucketedMinibatches(
-        4, default=SEQUENCES, **WHOLE
-    ),
-    "DatasetMinibatches": lambda _: DatasetMinibatches(PAIRS, 4),
-    "DatasetMinibatches, per sequence": lambda _: DatasetMinibatches(
-        PAIRS, 4, names=("x", "y"), per_sequence=("y",)
-    ),
-    "Hdf5Minibatches": lambda file: Hdf5Minibatches(
-        file.filename, 4, window=2, default="x", mask="m"
-    ),
-    "Hdf5Minibatches, per sequence": lambda file: Hdf5Minibatches(
-        file.filename, 4, window=2, default="x", y="y", per_sequence=("y",)
-    ),
-    "Undivided": lambda _: Undivided(default=NUMBERS),
-    "IterableBatches": lambda _: IterableBatches(SHORT),
-    "IterableBatches, per sequence": lambda _: IterableBatches(
-        [{**batch, "y": CLASSES} for batch in SHORT], per_sequence=("y",)
-    ),
+    f"{name}{', per sequence' * with_labels}": make
+    for with_labels in (False, True)
+    for name, make in iterators_of_every_kind(with_labels).items()
 }
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 @pytest.mark.parametrize("name", ITERATORS)
-def test_parts_are_the_batches_of_one_process(file, name, size):
+def test_parts_are_the_batches_of_one_process(tmp_path, name, size):
+    file = store_sequences(tmp_path)
+
     def make():
         iterator = ITERATORS[name](file)
         iterator.rnd.set_seed(3)
@@ -98,16 +47,16 @@ def test_parts_are_the_batches_of_one_process(file, name, size):
 def test_a_shard_goes_on_where_it_was_and_is_described_as_what_it_divides():
     batches = Minibatches(4, default=NUMBERS)
     shard = divide(batches, FakeWorld(1, 2))
-    assert (shard.length, shard.data_shapes) == (3, {"default": (1,)})
+    assert (shard.length, shard.data_shapes) == (2, {"default": (1,)})
     state = shard.get_state()
     assert state["type"] == "Minibatches"
     whole = [part["default"] for part in shard()]
     shard.set_state(state)
     rest = [part["default"] for part in shard.resume_epoch(1)]
-    assert len(rest) == 2
+    assert len(rest) == 1
     for a, b in zip(whole[1:], rest, strict=True):
         np.testing.assert_array_equal(a, b)
-    assert [len(b["default"][0]) for b in batches()] == [4, 4, 3]  # what is divided is as before
+    assert [len(b["default"][0]) for b in batches()] == [4, 3]  # what is divided is as before
 
 
 def test_wrappers_work_on_the_part_with_numbers_of_their_own():
@@ -117,8 +66,8 @@ def test_wrappers_work_on_the_part_with_numbers_of_their_own():
         return next(divide(batches, FakeWorld(rank, 2))())["default"]
 
     first, second = noise(0), noise(1)
-    assert (first.shape[1], second.shape[1]) == (6, 5)
-    assert not np.isclose(first[:, :5], second).any()
+    assert (first.shape[1], second.shape[1]) == (4, 3)
+    assert not np.isclose(first[:, :3], second).any()
     np.testing.assert_array_equal(noise(1), second)
 
 
