@@ -309,6 +309,24 @@ def test_copies_masks_and_pairs(either):
     np.testing.assert_allclose(got(either.bprop_softmax(x, error, 1)), derived, 1e-4, 1e-6)
 
 
+def test_arrays_that_cannot_be_computed_into_are_refused(either):
+    A, wrong = either.ones((2, 2)), np.zeros((2, 2))
+    for call in (
+        lambda: either.copy_transpose(A, wrong),
+        lambda: either.compound_dot(A, A, wrong),
+        lambda: either.compound_dot(A, A, wrong, beta=1),
+        lambda: either.compound_dot(A, A, either.empty((2, 2)), bsum=wrong),
+        lambda: either.batched_dot(A, A, wrong),
+        lambda: either.fill_normal(wrong),
+        lambda: either.make_binary_mask(wrong),
+        lambda: either.iobuf(2, shared=wrong),
+    ):
+        with pytest.raises(
+            ValidationError, match=r"a tensor to assign to, got ndarray\. Use be.em"
+        ):
+            call()
+
+
 # -- the rules of neon -----------------------------------------------------------------------
 
 

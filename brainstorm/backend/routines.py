@@ -8,6 +8,7 @@ from typing import Any
 from brainstorm.errors import ValidationError
 from brainstorm.optree import Expression
 from brainstorm.optree import functions as fn
+from brainstorm.optree.nodes import checked_target, compute_into
 from brainstorm.optree.shapes import normalize_shape
 
 
@@ -41,7 +42,8 @@ class Routines:
             parallelism: Has no effect.
 
         Raises:
-            ValidationError: The backend has no batch size, or `shared` has too few elements.
+            ValidationError: The backend has no batch size, or `shared` is no tensor or has too
+                few elements.
         """
         if x is not None:
             return x
@@ -55,7 +57,7 @@ class Routines:
         shape = (features, steps * self.bsz)
         if shared is None:
             return self.zeros(shape, dtype=dtype, name=name)
-        if shared.size < math.prod(shape):
+        if checked_target(shared).size < math.prod(shape):
             raise ValidationError(
                 f"iobuf: expected a shared tensor of at least {math.prod(shape)} elements for "
                 f"shape {shape}, got {shared!r} of shape {shared.shape}."
@@ -65,7 +67,7 @@ class Routines:
 
     def copy_transpose(self, a: Expression, out: Any, axes: Any = None) -> Any:
         """Compute ``a`` with its axes in another order, by default reversed."""
-        return out.assign(fn.transpose(a, axes))
+        return compute_into(out, fn.transpose(a, axes))
 
     def compound_dot(
         self,
@@ -81,9 +83,9 @@ class Routines:
 
         If `bsum` is given, the sums of the rows of C are written to it.
         """
-        C.assign(_scaled(fn.dot(A, B), C, alpha, beta, relu))
+        checked_target(C).assign(_scaled(fn.dot(A, B), C, alpha, beta, relu))
         if bsum is not None:
-            bsum.assign(fn.sum(C, -1))
+            compute_into(bsum, fn.sum(C, -1))
         return C
 
     def batched_dot(
@@ -101,17 +103,19 @@ class Routines:
         are added up in it.
         """
         product = fn.dot(A, B)
-        if C.ndim < product.ndim:
+        if checked_target(C).ndim < product.ndim:
             product = fn.sum(product, tuple(range(product.ndim - C.ndim)), keepdims=False)
         return C.assign(_scaled(product, C, alpha, beta, relu))
 
     def fill_normal(self, out: Any, mean: float = 0.0, stdv: float = 1.0) -> Any:
         """Draw normal random numbers."""
-        return out.assign(mean + stdv * self.rnd.standard_normal(out.shape))
+        shape = checked_target(out).shape
+        return out.assign(mean + stdv * self.rnd.standard_normal(shape))
 
     def make_binary_mask(self, out: Any, keepthresh: float = 0.5) -> Any:
         """Draw 1 with probability `keepthresh`, otherwise 0."""
-        return out.assign(self.rnd.random_sample(out.shape) <= keepthresh)
+        shape = checked_target(out).shape
+        return out.assign(self.rnd.random_sample(shape) <= keepthresh)
 
     def rng_reset(self) -> None:
         """Restart the random numbers at the seed."""

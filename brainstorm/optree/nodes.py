@@ -389,7 +389,12 @@ def fold(operator: Operator, operands: tuple[float, ...]) -> float:
 
 def compute_into(target: Any, tree: Operand) -> Any:
     """Execute `tree` into the memory of a tensor, and return the tensor."""
+    return checked_target(target).assign(tree)
+
+
+def checked_target(target: Any) -> Any:
+    """Return what a tree is to be computed into, or raise an error if it is no tensor."""
     if not isinstance(target, Variable):
         got = type(target).__name__
         raise ValidationError(f"op-tree: expected a tensor to assign to, got {got}. Use be.empty.")
-    return target.assign(tree)
+    return target
