@@ -364,11 +364,6 @@ def test_classes_that_are_read_as_vectors_are_in_range(wrong: float) -> None:
         generate(net, [1, wrong], 3)
 
 
-def test_only_networks_write() -> None:
-    with pytest.raises(ValidationError, match=r"^generate: expected a network, got a str\.$"):
-        generate("net", START, 3)  # type: ignore[arg-type]
-
-
 def test_a_mask_is_not_forgotten() -> None:
     with pytest.raises(MissingDataError, match="data for 'mask' is missing: it is input 'mask' of"):
         generate(masked_network(), START, 3)

@@ -19,6 +19,9 @@ from brainstorm.data_iterators import (
     Undivided,
 )
 from brainstorm.errors import NetworkValidationError, UnknownPathError, ValidationError
+from brainstorm.ext.onnx_exchange import save_onnx
+from brainstorm.ext.safetensors_files import save_safetensors
+from brainstorm.ext.state_dicts import load_state_dict, to_state_dict
 from brainstorm.handlers import NumpyHandler
 from brainstorm.layers import Accuracy as AccuracyLayer
 from brainstorm.layers import (
@@ -32,6 +35,7 @@ from brainstorm.layers import (
 )
 from brainstorm.scorers import Accuracy
 from brainstorm.tools import evaluate, extract, extract_and_save, run_network, shuffle_data, split
+from brainstorm.training import SgdStepper, Trainer
 from tests.networks import wire_input
 
 T, N = 4, 7
@@ -106,6 +110,29 @@ def test_arrays_are_no_iterators_and_there_must_be_batches(net, tmp_path, data, 
     with pytest.raises(ValidationError, match=f"^extract: {text}"):
         extract_and_save(net, data, PATHS, tmp_path / "features.hdf5")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("function", "call"),
+    [
+        ("evaluate", lambda net, data, file: evaluate(net, data)),
+        ("extract", lambda net, data, file: extract(net, data, "Rnn.outputs.default")),
+        ("extract", lambda net, data, file: extract_and_save(net, data, "Rnn", file)),
+        ("generate", lambda net, data, file: bs.tools.generate(net, [0, 1], 3)),
+        ("get_network_info", lambda net, data, file: bs.tools.get_network_info(net)),
+        ("network_as_dot", lambda net, data, file: bs.tools.draw_network(net, file)),
+        ("save_safetensors", lambda net, data, file: save_safetensors(net, file)),
+        ("to_onnx", lambda net, data, file: save_onnx(net, file)),
+        ("to_state_dict", lambda net, data, file: to_state_dict(net, {})),
+        ("load_state_dict", lambda net, data, file: load_state_dict(net, {}, {})),
+        ("Trainer.train", lambda net, data, file: Trainer(SgdStepper()).train(net, data)),
+    ],
+)
+def test_what_is_no_network_is_named(function, call, batches, tmp_path):
+    text = rf"^{function}: expected a network, got a str\.$"
+    with pytest.raises(NetworkValidationError, match=text):
+        call("net.hdf5", batches, tmp_path / "out")
+    assert not any(tmp_path.iterdir())
 
 
 def test_evaluate_with_other_targets(net):

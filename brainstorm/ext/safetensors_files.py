@@ -21,6 +21,7 @@ from brainstorm.errors import FileFormatError
 from brainstorm.files import NetworkFile, PathLike, opened
 from brainstorm.handlers import Handler
 from brainstorm.network import Network
+from brainstorm.network.network import check_network
 from brainstorm.optional import require
 from brainstorm.utils import check_nesting
 
@@ -38,6 +39,7 @@ def save_safetensors(net: Network, filename: PathLike) -> None:
     Raises:
         MissingDependencyError: safetensors is not installed.
     """
+    check_network("save_safetensors", net)
     numpy = require("safetensors.numpy", "safetensors")
     description = json.dumps(net.__describe__(), allow_nan=False)
     # Arrays that are not contiguous would be written in a wrong order, without an error.

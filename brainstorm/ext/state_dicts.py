@@ -24,6 +24,7 @@ import numpy as np
 from brainstorm.errors import NetworkValidationError, UnknownPathError, shown, unknown
 from brainstorm.ext._gates import Stacked, stack
 from brainstorm.network import Network
+from brainstorm.network.network import check_network
 from brainstorm.utils import as_array, product
 
 __all__ = ["load_state_dict", "to_state_dict"]
@@ -128,6 +129,7 @@ def _named_layers(
     net: Network, names: Mapping[str, str], caller: str, problems: list[str]
 ) -> Iterator[tuple[str, str, Any]]:
     """Yield layer name, name in the state dict and layer; layers without a module are problems."""
+    check_network(caller, net)
     if not isinstance(names, Mapping) or not all(isinstance(p, str) for p in names.values()):
         raise NetworkValidationError(
             f"{caller}: expected names such as {{'Hidden': 'fc1'}}, got {shown(names)}."

@@ -343,6 +343,12 @@ class Network(NetworkPasses, Describable):
         return net
 
 
+def check_network(function: str, net: Any) -> None:
+    """Check that what a function was given as a network is one."""
+    if not isinstance(net, Network):
+        raise NetworkValidationError(f"{function}: expected a network, got a {type(net).__name__}.")
+
+
 def _copy_network(
     cls: type[Network], content: NetworkFile, generators: dict[str, Any], keep_input_deltas: bool
 ) -> Network:

@@ -10,6 +10,7 @@ from typing import Any
 from brainstorm.disk import atomic_file
 from brainstorm.errors import MissingDependencyError, ValidationError
 from brainstorm.network import Network
+from brainstorm.network.network import check_network
 from brainstorm.optional import require
 from brainstorm.structure.buffer_structure import format_shape
 from brainstorm.structure.summary import summarize
@@ -20,6 +21,7 @@ COLORS = {"source": "#e3e3e3", "loss": "#f9d5ce", "stats": "#fbeec2", "parameter
 
 def get_network_info(net: Network) -> str:
     """Return a text with all layers: the table of their properties, and the tree of buffers."""
+    check_network("get_network_info", net)
     return f"{summarize(net.layers)}\n\n{net.tree()!r}"
 
 
@@ -75,6 +77,7 @@ def _render(text: str, ending: str, what: str) -> bytes:
 
 def network_as_dot(network: Network) -> str:
     """Return the drawing as text for Graphviz."""
+    check_network("network_as_dot", network)
     lines = [
         "digraph network {",
         '  node [shape=box, style="rounded,filled", fontname="sans-serif", fontsize=11];',

@@ -13,6 +13,7 @@ import numpy as np
 
 from brainstorm.disk import atomic_file
 from brainstorm.errors import NetworkValidationError, ValidationError
+from brainstorm.network.network import check_network
 from brainstorm.randomness import RandomState
 from brainstorm.scorers import (
     aggregate_losses_and_scores,
@@ -84,8 +85,10 @@ def evaluate(
         Losses and scores by name, averaged over the data, and results of statistics layers.
 
     Raises:
-        ValidationError: There is no data iterator or no batch, or the scorers do not fit.
+        ValidationError: There is no network, no data iterator or no batch, or the scorers do not
+            fit.
     """
+    check_network("evaluate", network)
     check_iterator("evaluate", iter)
     scorers = check_scorers(scorers)
     scores: dict[str, list[tuple[float, ...]]] = OrderedDict()
@@ -154,7 +157,8 @@ def extract(network: Any, iter: Any, buffer_names: str | Sequence[str]) -> dict[
 
     Raises:
         NetworkValidationError: A buffer does not grow with the batch, or with a T that changes.
-        ValidationError: There is no data iterator, or no batch, or batches are parts of sequences.
+        ValidationError: There is no network, no data iterator, or no batch, or batches are parts of
+            sequences.
     """
     parts: dict[str, list[np.ndarray]] = {}
     for batch in _extract_batches(network, iter, buffer_names):
@@ -196,6 +200,7 @@ def _extract_batches(
     network: Any, iter: Any, buffer_names: str | Sequence[str]
 ) -> Iterator[dict[str, tuple[np.ndarray, int]]]:
     """Yield path -> (array, axis of the batch) for each batch."""
+    check_network("extract", network)
     check_iterator("extract", iter)
     names = [buffer_names] if isinstance(buffer_names, str) else buffer_names
     if not isinstance(names, Iterable):

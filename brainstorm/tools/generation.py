@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import MissingDataError, ValidationError, shown
-from brainstorm.network.network import Network
+from brainstorm.network.network import Network, check_network
 from brainstorm.network.steps import StepByStep
 from brainstorm.randomness import RandomState
 from brainstorm.structure.architecture import INPUT
@@ -58,8 +58,7 @@ def generate(
         ValidationError: An argument is not valid, or the prediction is not probabilities.
         MissingDataError: A mask that the prediction depends on is missing.
     """
-    if not isinstance(net, Network):
-        raise ValidationError(f"generate: expected a network, got a {type(net).__name__}.")
+    check_network("generate", net)
     _check_numbers(steps, temperature)
     data = _Data(net, start, steps)
     written: list[np.ndarray] = []

@@ -16,6 +16,7 @@ from brainstorm.errors import TrainingError, shown
 from brainstorm.files import PathLike
 from brainstorm.handlers import Handler
 from brainstorm.hooks.base import ROLES, Hook, check_counts, write_line
+from brainstorm.network.network import check_network
 from brainstorm.randomness import global_rnd
 from brainstorm.scorers import aggregate_losses_and_scores, merge_scores
 from brainstorm.scorers.base import check_scorers
@@ -162,6 +163,7 @@ class Trainer(ShownAsTree, Describable):
             **named_data_iters: Further data, for the hooks that refer to it by name.
 
         Raises:
+            NetworkValidationError: `net` is no network.
             TrainingError: The data does not fit the network's inputs, or there is none; or, after
                 `resume`, it is another network, or data are missing.
             IteratorValidationError: After `resume`, an iterator is of another kind or other data.
@@ -169,6 +171,7 @@ class Trainer(ShownAsTree, Describable):
         check_scorers(self.train_scorers)
         with self.team.working():
             check_is_stepper(self.stepper)
+            check_network("Trainer.train", net)
             check_data_names(net, training_data_iter)
             iters = {"training_data_iter": training_data_iter, **named_data_iters}
             self._train(net, self.team.divide(iters, self.ordered_hooks()))

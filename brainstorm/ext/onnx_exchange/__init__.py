@@ -41,6 +41,7 @@ from brainstorm.ext.onnx_exchange import (  # noqa: F401  (most of them register
 from brainstorm.files import PathLike, intact, opened
 from brainstorm.handlers import Handler
 from brainstorm.network import Network
+from brainstorm.network.network import check_network
 from brainstorm.optional import require
 
 __all__ = ["from_onnx", "load_onnx", "save_onnx", "to_onnx"]
@@ -61,6 +62,7 @@ def to_onnx(net: Network, output_name: str | None = None) -> Any:
         MissingDependencyError: onnx is not installed.
         NetworkValidationError: There is no counterpart of a layer or of an option in ONNX.
     """
+    check_network("to_onnx", net)
     _body.onnx()
     return _export.Exporter(net, output_name).write()
 
