@@ -151,7 +151,7 @@ class LogPlotter(Saver):
             self._shown.update(picture)
 
     def _write(self, png: bytes) -> None:
-        with atomic_file(self.filename) as temporary:
+        with atomic_file(self.path) as temporary:
             temporary.write_bytes(png)
 
 

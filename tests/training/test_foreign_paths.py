@@ -337,6 +337,8 @@ def test_a_training_writes_where_it_began(folder):
             os.chdir(folder.parent / "mine")
 
     (folder.parent / "mine/run.hdf5").write_text("another run")
-    run(Move(5), SaveNetwork("net.hdf5"), SaveLogs("logs.hdf5"))
+    plotter = LogPlotter("rolling_training.total_loss", "loss.png")
+    run(Move(5), SaveNetwork("net.hdf5"), SaveLogs("logs.hdf5"), plotter)
+    assert (folder / "loss.png").exists()
     assert (folder.parent / "mine/run.hdf5").read_text() == "another run"
     assert sorted(os.listdir(folder.parent / "mine")) == ["letter", "run.hdf5"]
