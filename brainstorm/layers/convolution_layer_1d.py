@@ -37,7 +37,17 @@ def Convolution1D(
     Parameters: W (num_filters, kernel_size, C // groups), bias (num_filters,)
     Internals: Ha, the input of the activation, if the derivative needs it, as for gelu
     """
-    return ConstructionWrapper.create(Convolution1DLayerImpl, **locals())
+    return ConstructionWrapper.create(
+        Convolution1DLayerImpl,
+        name=name,
+        num_filters=num_filters,
+        kernel_size=kernel_size,
+        stride=stride,
+        padding=padding,
+        activation=activation,
+        dilation=dilation,
+        groups=groups,
+    )
 
 
 class Convolution1DLayerImpl(ConvolutionLayer):

@@ -38,7 +38,17 @@ def Convolution2D(
     Parameters: W (num_filters, kernel rows, kernel cols, C // groups), bias (num_filters,)
     Internals: Ha, the input of the activation, if the derivative needs it, as for gelu
     """
-    return ConstructionWrapper.create(Convolution2DLayerImpl, **locals())
+    return ConstructionWrapper.create(
+        Convolution2DLayerImpl,
+        name=name,
+        num_filters=num_filters,
+        kernel_size=kernel_size,
+        stride=stride,
+        padding=padding,
+        activation=activation,
+        dilation=dilation,
+        groups=groups,
+    )
 
 
 class Convolution2DLayerImpl(ConvolutionLayer):

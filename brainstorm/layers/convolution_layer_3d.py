@@ -42,7 +42,17 @@ def Convolution3D(
     Parameters: W (num_filters, kernel depth, rows, cols, C // groups), bias (num_filters,)
     Internals: Ha, the input of the activation, if the derivative needs it, as for gelu
     """
-    return ConstructionWrapper.create(Convolution3DLayerImpl, **locals())
+    return ConstructionWrapper.create(
+        Convolution3DLayerImpl,
+        name=name,
+        num_filters=num_filters,
+        kernel_size=kernel_size,
+        stride=stride,
+        padding=padding,
+        activation=activation,
+        dilation=dilation,
+        groups=groups,
+    )
 
 
 class Convolution3DLayerImpl(ConvolutionLayer):

@@ -53,7 +53,16 @@ def ConvolutionTranspose2D(
         in the other direction; bias (num_filters,)
     Internals: Ha, the input of the activation, if the derivative needs it, as for gelu
     """
-    return ConstructionWrapper.create(ConvolutionTranspose2DLayerImpl, **locals())
+    return ConstructionWrapper.create(
+        ConvolutionTranspose2DLayerImpl,
+        name=name,
+        num_filters=num_filters,
+        kernel_size=kernel_size,
+        stride=stride,
+        padding=padding,
+        output_padding=output_padding,
+        activation=activation,
+    )
 
 
 class ConvolutionTranspose2DLayerImpl(ActivatedLayer):

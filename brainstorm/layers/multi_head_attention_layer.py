@@ -33,7 +33,14 @@ def MultiHeadAttention(
     Parameters: Wq (size, n), Wk Wv (size, k), Wo (size, size), bq bk bv bo (size,)
     Internals: as in `MultiHeadSelfAttention`, with the time of the memory for keys and values
     """
-    return ConstructionWrapper.create(MultiHeadAttentionLayerImpl, **locals())
+    return ConstructionWrapper.create(
+        MultiHeadAttentionLayerImpl,
+        name=name,
+        num_heads=num_heads,
+        size=size,
+        causal=causal,
+        rotary=rotary,
+    )
 
 
 class MultiHeadAttentionLayerImpl(AttentionLayer):

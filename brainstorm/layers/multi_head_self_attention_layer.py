@@ -42,7 +42,14 @@ def MultiHeadSelfAttention(
         ('T', 'B', d), their sines and cosines. In a compact network P and its deltas are computed
         32 queries at a time, in block and dblock ('T', 'B', num_heads, 32) and product
     """
-    return ConstructionWrapper.create(MultiHeadSelfAttentionLayerImpl, **locals())
+    return ConstructionWrapper.create(
+        MultiHeadSelfAttentionLayerImpl,
+        name=name,
+        num_heads=num_heads,
+        size=size,
+        causal=causal,
+        rotary=rotary,
+    )
 
 
 class MultiHeadSelfAttentionLayerImpl(AttentionLayer):

@@ -31,7 +31,15 @@ def Pooling1D(
     Parameters: none
     Internals: argmax, only for 'max', as in `Pooling2D`: ``position*C + c``
     """
-    return ConstructionWrapper.create(Pooling1DLayerImpl, **locals())
+    return ConstructionWrapper.create(
+        Pooling1DLayerImpl,
+        name=name,
+        kernel_size=kernel_size,
+        type=type,
+        stride=stride,
+        padding=padding,
+        ceil_mode=ceil_mode,
+    )
 
 
 class Pooling1DLayerImpl(PoolingLayer):

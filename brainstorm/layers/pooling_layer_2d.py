@@ -35,7 +35,15 @@ def Pooling2D(
     Internals: argmax, only for 'max', of the output's shape: flat index ``(row*W + col)*C + c``
         of the first maximum as a float, -1 for an empty window (whose output is 0)
     """
-    return ConstructionWrapper.create(Pooling2DLayerImpl, **locals())
+    return ConstructionWrapper.create(
+        Pooling2DLayerImpl,
+        name=name,
+        kernel_size=kernel_size,
+        type=type,
+        stride=stride,
+        padding=padding,
+        ceil_mode=ceil_mode,
+    )
 
 
 class Pooling2DLayerImpl(PoolingLayer):

@@ -41,7 +41,15 @@ def Pooling3D(
         only for 'max', plane_argmax, as in `Pooling2D` for each plane, and argmax, of the output's
         shape: likewise for images of D rows and rows*cols columns
     """
-    return ConstructionWrapper.create(Pooling3DLayerImpl, **locals())
+    return ConstructionWrapper.create(
+        Pooling3DLayerImpl,
+        name=name,
+        kernel_size=kernel_size,
+        type=type,
+        stride=stride,
+        padding=padding,
+        ceil_mode=ceil_mode,
+    )
 
 
 class Pooling3DLayerImpl(PoolingLayer):
