@@ -41,11 +41,12 @@ from brainstorm.handlers.native.small_products import build_small, is_small
 from brainstorm.handlers.numpy_memory import address_of
 from brainstorm.utils import Array
 
-_RELU, _TANH, _ELU, _SOFTPLUS, _SIGMOID = 0x20, 0x21, 0x22, 0x27, 0x29
+_RELU, _TANH, _ELU, _SIGMOID = 0x20, 0x21, 0x22, 0x29
 _SWISH, _GELU = 0x2C, 0x31
 
 #: Activation functions that the library can apply to a product: number, and two parameters. Its rel
-#: and hard_sigmoid are not used, because they turn NaN into 0.
+#: and hard_sigmoid are not used, because they turn NaN into 0, nor its softplus, which is wrong for
+#: x < -10, and even negative.
 ACTIVATIONS: dict[str, tuple[int, float, float] | None] = {
     "linear": None,
     **dict.fromkeys(("leaky_rel", "leaky_relu"), (_RELU, 0.01, 0.0)),
@@ -53,7 +54,6 @@ ACTIVATIONS: dict[str, tuple[int, float, float] | None] = {
     **dict.fromkeys(("silu", "swish"), (_SWISH, 1.0, 0.0)),
     "tanh": (_TANH, 0.0, 0.0),
     "sigmoid": (_SIGMOID, 0.0, 0.0),
-    "softplus": (_SOFTPLUS, 1.0, 0.0),
     "gelu": (_GELU, 0.0, 0.0),
 }
 

@@ -142,7 +142,24 @@ def test_which_activations_are_fused(native):
         for name in native.activations
         if len(native_calls(native, "affine_mm", {**arguments, "activation": name}) or ()) != 1
     }
-    assert alone == {"exp", "rel", "relu", "hard_sigmoid", "hard_swish", "selu", "mish"}
+    assert alone == {"exp", "rel", "relu", "hard_sigmoid", "hard_swish", "selu", "mish", "softplus"}
+
+
+@pytest.mark.parametrize("rows", [1, 801])
+@pytest.mark.parametrize("activation", NativeHandler.activations)
+def test_activations_of_products_are_as_exact_as_others_and_have_the_right_sign(
+    native, activation, rows
+):
+    sizes = np.logspace(-6, 1.9, 400)  # up to 79
+    x = np.concatenate([-sizes, sizes, [0.0]]).astype(np.float32)
+    a, b = (x, np.ones(1)) if rows > 1 else (np.ones(1), x)
+    a, b = (np.asarray(each, np.float32).reshape(-1, 1) for each in (a, b))
+    out = np.zeros((len(a), len(b)), np.float32)
+    expected = np.zeros(out.shape)
+    native.affine_mm(a, b, np.zeros(len(b), np.float32), out, activation)
+    REFERENCE.act_func[activation](x.astype(np.float64).reshape(out.shape), expected)
+    np.testing.assert_allclose(out, expected, 1e-5, 5e-7)  # x times the rounding of erf
+    assert not (out * expected < 0).any()
 
 
 @pytest.mark.parametrize("fallback", [False, True])
