@@ -228,6 +228,10 @@ def flatten_keys(nested: Mapping[str, Any]) -> list[str]:
 # -- arrays ---------------------------------------------------------------------------------------
 
 
+#: What to do with a masked array, whose mask NumPy would drop.
+UNMASK = "Fill it, x.filled(0), and give the mask as data."
+
+
 def as_array(value: Any, what: str) -> np.ndarray:
     """Return an array or tensor of another library as a NumPy array.
 
@@ -236,8 +240,10 @@ def as_array(value: Any, what: str) -> np.ndarray:
         what: What it is, for the message.
 
     Raises:
-        ValidationError: NumPy cannot convert it.
+        ValidationError: NumPy cannot convert it, or it is a masked array.
     """
+    if isinstance(value, np.ma.MaskedArray):
+        raise ValidationError(f"{what}: expected a plain array, got a masked one. {UNMASK}")
     try:
         return np.asarray(value)
     except (RuntimeError, TypeError, ValueError) as error:

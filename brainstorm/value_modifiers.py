@@ -53,8 +53,12 @@ class _Scratch:
         self._array: Array = None
 
     def get(self, handler: Handler, content: np.ndarray) -> Array:
-        """Return an array with the content; a new one if either argument is another object."""
+        """Return an array with the content; a new one if either argument is another object.
+
+        The content becomes read-only: a change would be ignored.
+        """
         if handler is not self._handler or content is not self._content:
+            content.flags.writeable = False
             self._array = handler.create_from_numpy(np.asarray(content, handler.dtype))
             self._handler, self._content = handler, content
         return self._array
@@ -218,18 +222,22 @@ class MaskValues(ValueModifier):
     """Multiply by a constant mask, e.g. to hold some connections at zero.
 
     Args:
-        mask: An array (or nested list) of the shape of the parameter.
+        mask: An array (or nested list) of the shape of the parameter. It is copied; assign another
+            one to change it.
     """
 
     is_traceable = True
 
     def __init__(self, mask: Array) -> None:
         super().__init__()
-        self.mask = _numbers("MaskValues: mask", mask)
+        self.mask = mask
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, _numbers("MaskValues: mask", value) if name == "mask" else value)
 
     def __init_from_description__(self, description: Mapping[str, Any]) -> None:
         super().__init_from_description__(description)
-        self.mask = _numbers("MaskValues: mask", self.mask)
+        self.mask = self.mask  # checked as in the constructor
 
     def __call__(self, handler: Handler, view: Array) -> None:
         self._check(
@@ -244,23 +252,30 @@ class FreezeValues(ValueModifier):
     """Reset the values to given ones, or to those before the training.
 
     Args:
-        weights: An array (or nested list) of the shape of the parameter; `None`: the values when
-            a training starts, or at the first call by hand.
+        weights: An array (or nested list) of the shape of the parameter, which is copied; `None`:
+            the values when a training starts, or at the first call by hand.
 
     Attributes:
-        weights: The values; `None` before they are known.
+        weights: The values; `None` before they are known. They are described, so that a network
+            from a file goes on with them.
     """
+
+    __undescribed__ = {"_is_given"}
 
     def __init__(self, weights: Array | None = None) -> None:
         super().__init__()
-        self.weights: Array | None = None
-        if weights is not None:
-            self.weights = _numbers("FreezeValues: weights", weights)
+        self.weights = weights
+        self._is_given = weights is not None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "weights" and value is not None:
+            self._is_given, value = True, _numbers("FreezeValues: weights", value)
+        super().__setattr__(name, value)
 
     def __init_from_description__(self, description: Mapping[str, Any]) -> None:
         super().__init_from_description__(description)
-        if self.weights is not None:
-            self.weights = _numbers("FreezeValues: weights", self.weights)
+        self._is_given = False
+        self.weights = self.weights  # checked as in the constructor
 
     @property
     def is_traceable(self) -> bool:  # type: ignore[override]
@@ -268,12 +283,14 @@ class FreezeValues(ValueModifier):
         return self.weights is not None
 
     def start(self, handler: Handler, view: Array) -> None:
-        """Keep the values, unless they are known."""
-        if self.weights is None:
+        """Keep the values, unless others are given."""
+        if not self._is_given:
             self.weights = handler.get_numpy_copy(view)
+            self._is_given = False
 
     def __call__(self, handler: Handler, view: Array) -> None:
-        self.start(handler, view)
+        if self.weights is None:
+            self.start(handler, view)
         values = np.asarray(self.weights)
         self._check(
             values.shape == tuple(view.shape),

@@ -243,6 +243,30 @@ def test_frozen_values_are_those_before_the_first_update():
     assert not np.array_equal(net.get("Hidden.parameters.bias"), before[1])
 
 
+def test_each_training_freezes_the_values_that_it_finds():
+    net = Network.from_layer(classifier(FullyConnected(3, name="Hidden")), seed=1)
+    net.set_weight_modifiers({"Hidden": {"W": FreezeValues()}})
+    for seed in (1, 2, 3):
+        net.initialize(Gaussian(0.5), seed=seed)
+        before = net.get("Hidden.parameters.W")
+        make_trainer(epochs=2).train(net, Minibatches(1, **data_for(net)))
+        assert np.array_equal(net.get("Hidden.parameters.W"), before)
+
+
+@pytest.mark.parametrize(("cls", "name"), [(MaskValues, "mask"), (FreezeValues, "weights")])
+def test_arrays_are_copied_and_changed_by_assignment(cls, name):
+    given = np.array([1.0, 2.0])
+    modifier, handler = cls(given), NumpyHandler(np.float64)
+    given[0] = 7.0
+    assert np.array_equal(apply(modifier, handler, [1.0, 1.0]), [1, 2])
+    with pytest.raises(ValueError, match="read-only"):
+        getattr(modifier, name)[0] = 7.0  # it would be ignored
+    setattr(modifier, name, given)
+    assert np.array_equal(apply(modifier, handler, [1.0, 1.0]), [7, 2])
+    with pytest.raises(ValidationError, match=f"^{cls.__name__}: {name}: expected an array of num"):
+        setattr(modifier, name, "all")
+
+
 def test_freeze_values_remembers_in_its_description():
     modifier = FreezeValues()
     assert get_description(modifier) == {"@type": "FreezeValues", "weights": None}

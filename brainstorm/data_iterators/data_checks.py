@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.data_iterators.base_iterator import DataIterator
+from brainstorm.utils import UNMASK
 
 #: Kinds of dtypes that are supported.
 NUMBERS = "biuf"
@@ -108,10 +109,7 @@ def _check_array(owner: DataIterator, name: str, array: Any) -> None:
             remedy = f"Convert it to float32.{f' {remedy}' * (kind == 'O')}"
         raise owner._fail(f"{expected}, got dtype {array.dtype}. {remedy}", name)
     if isinstance(array, np.ma.MaskedArray):
-        raise owner._fail(
-            f"{expected}, got a masked array. Fill it, x.filled(0), and give the mask as data.",
-            name,
-        )
+        raise owner._fail(f"{expected}, got a masked array. {UNMASK}", name)
     if len(shape) < 2 + owner.batch_axis(name):
         remedy = {
             1: "Add a time axis and a feature axis: x[None, :, None].",

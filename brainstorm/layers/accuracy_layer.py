@@ -24,6 +24,8 @@ def Accuracy(name: str | None = None) -> ConstructionWrapper:
     Args:
         name: Layer name; made unique within the network.
 
+    If a counted prediction has a NaN, the fraction is NaN.
+
     Inputs: default ('T', 'B', ..., K), targets ('T', 'B', ..., 1) class indices,
         mask ('T', 'B', 1), optional: only cases where it is not 0 count
     Outputs: none        Parameters: none
@@ -42,7 +44,9 @@ def counted(predict: Callable[[Any], Any]) -> Formula:
         for m in mask:
             counts = in_shape(m, (*m.shape, *(1,) * (targets.ndim - m.ndim))) != 0
             cases = fn.broadcast_to(counts, targets.shape)
-        hits = (predict(x) == targets) * cases
+        unknown = fn.isnan(x) if x.shape == targets.shape else fn.max(fn.isnan(x), -1)
+        hits = fn.where(unknown, float("nan"), predict(x) == targets)
+        hits = fn.where(cases, hits, 0)
         return [in_shape(fn.sum(tree), (1,)) for tree in (hits, cases)]
 
     return totals

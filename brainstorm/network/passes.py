@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import NetworkValidationError
+from brainstorm.errors import NetworkValidationError, shown
 from brainstorm.handlers.traces import Trace
 from brainstorm.network.parameters import NetworkParameters, each_modifier
 from brainstorm.structure.architecture import INPUT
@@ -62,6 +62,11 @@ class NetworkPasses(NetworkParameters):
 
     @loss_scale.setter
     def loss_scale(self, scale: Array | None) -> None:
+        if scale is not None and getattr(scale, "shape", None) != (1,):
+            raise NetworkValidationError(
+                f"loss_scale: expected an array of the network's handler with one element, such as "
+                f"net.handler.ones((1,)), or None, got {shown(scale)}."
+            )
         self._passes.loss_scale = scale
         for name in self.loss_layers:
             self.layers[name].loss_scale = scale

@@ -50,8 +50,9 @@ def within_norm(g: Any, limit: Any) -> Any:
     They are divided by the largest before they are squared, because squares could overflow.
     """
     largest = fn.maximum(fn.max(fn.absolute(g)), np.finfo(np.float32).tiny.item())
-    norm = largest * fn.sqrt(fn.sum(fn.square(g / largest)))
-    return g * (limit / fn.maximum(norm, limit))  # exactly g * 1 within the limit
+    relative = g / largest
+    norm = fn.sqrt(fn.sum(fn.square(relative)))
+    return fn.where(norm * largest <= limit, g, relative * (limit / norm))
 
 
 #: Attributes that decide what a step consists of, beside the update; the others hold values that
@@ -71,9 +72,8 @@ class TrainingStepper(UpdateRule):
         max_gradient_norm: If the Euclidean norm of all gradients together is larger, they are
             scaled to it, after the gradient modifiers (Pascanu et al., arXiv:1211.5063); `None`:
             no limit.
-        loss_scaling: A `LossScaling`, or `None`. Set it before training.
-        accumulation: A `GradientAccumulation`; `None`: one update per batch. Set it before
-            training.
+        loss_scaling: A `LossScaling`, or `None`.
+        accumulation: A `GradientAccumulation`; `None`: one update per batch.
         groups: A list of `ParameterGroup`: parameters with a learning rate or decay of their own,
             or that are frozen.
         reducer: Combines the gradients of several processes. It has ``start(stepper)``, called at
@@ -118,6 +118,8 @@ class TrainingStepper(UpdateRule):
             if self._traces is not None:
                 self._group_parameters(value)
         super().__setattr__(name, value)
+        if name in _HELPERS and self._traces is not None:
+            self._start_helper(name)
         if self._traces is not None and (name in _PARTS or self._depends_on(name)):
             self._traces = Traces()  # a step now consists of other operations
 
@@ -148,13 +150,18 @@ class TrainingStepper(UpdateRule):
         self._group_parameters(self.groups, restored)
         self._limit = self.handler.zeros((1,))
         self._before = self.handler.zeros(shape) if self._replaces("look_ahead") else None
-        scaling = self.loss_scaling
-        net.loss_scale = scaling and scaling.start(self.handler, self._changed())
-        if self.accumulation is not None:
-            self.accumulation.start(self.handler, *shape)
+        for name in _HELPERS:
+            self._start_helper(name)
         if self.reducer is not None:
             self.reducer.start(self)
         self._restored, self._traces = None, Traces()
+
+    def _start_helper(self, name: str) -> None:
+        scaling, accumulation = self.loss_scaling, self.accumulation
+        if name == "loss_scaling":
+            self.net.loss_scale = scaling and scaling.start(self.handler, self._changed())
+        elif accumulation is not None:
+            accumulation.start(self.handler, *self.parameters.shape)
 
     def _check_can_learn(self, net: Any) -> None:
         if not net.loss_layers:
@@ -186,6 +193,8 @@ class TrainingStepper(UpdateRule):
         After the first steps, nothing is allocated. A batch whose passes raise an error does not
         count: the next one takes its place in the update.
         """
+        if self._traces is None:
+            raise TrainingError(f"{type(self).__name__}.run: expected start(net) before it.")
         begins = not self.is_within_update
         self.steps += begins
         self.refresh()
@@ -248,6 +257,8 @@ class TrainingStepper(UpdateRule):
 
     def refresh(self) -> None:
         """Write the values of `scalars` to the arrays that `update` reads."""
+        if not self._grouped.are(self.groups):  # the list itself was changed
+            self.groups = self.groups
         self._grouped.refresh(self)
         if self.max_gradient_norm is not None:
             self.handler.set_from_numpy(self._limit, np.array([self.max_gradient_norm]))

@@ -168,6 +168,10 @@ class GroupedParameters:
         zeros = np.zeros(len(slices))
         self._divide({name: np.asarray(weights.get(name, zeros)) for name in self._weight_names})
 
+    def are(self, groups: Sequence[ParameterGroup]) -> bool:
+        """Return whether they are parameters of these groups, in this order."""
+        return self._groups[:-1] == list(groups)
+
     @property
     def _revision(self) -> list[Any]:
         """A value that changes when a group changes."""

@@ -55,6 +55,17 @@ def test_only_what_the_mask_keeps_counts():
     assert net.dump_statistics() == {"right": 0.5}
 
 
+@pytest.mark.parametrize("layer", [bl.Accuracy, bl.BinaryAccuracy], ids=lambda f: f.__name__)
+def test_nan_is_neither_right_nor_wrong_unless_it_does_not_count(layer):
+    width = 3 if layer is bl.Accuracy else 1
+    net = counting_network(layer(name="right"), features=width, mask=True)
+    x = np.zeros((1, 2, width))
+    x[0, 1, 0] = np.nan
+    for mask, expected in (([1, 0], 1.0), ([1, 1], np.nan)):
+        run(net, default=x, targets=np.zeros((1, 2, 1)), mask=np.reshape(mask, (1, 2, 1)))
+        np.testing.assert_equal(net.dump_statistics()["right"], expected)
+
+
 def test_binary_accuracy():
     net = counting_network(bl.BinaryAccuracy(0.3, name="right"), features=2, targets=2)
     run(net, default=[[[0.2, 0.4], [0.31, 0.3]]], targets=[[[0, 0], [1, 0]]])

@@ -63,6 +63,10 @@ REFUSALS = [
         data(label=np.zeros((5, 2), complex)),
         "data 'label': expected numbers, got dtype complex128. Convert it first.",
     ),
+    (
+        data(label=np.ma.masked_array(np.zeros((5, 2)), True)),
+        "data 'label': expected a plain array, got a masked one. Fill it, x.filled(0), and give",
+    ),
     (data(label=np.array([["a"] * 2] * 5)), "data 'label': expected numbers, got dtype <U1."),
     (data(default=np.zeros((4, 5, 8, 8, 3))), f"data 'default': {SHAPES}(4, 5, 8, 8, 3)."),
     (

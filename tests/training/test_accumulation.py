@@ -172,3 +172,23 @@ def test_a_reducer_sees_the_gradients_of_every_update(batches):
     )
     assert reduced.reducer.seen == [SEQUENCES] * 5
     assert reduced.reducer.stepper is reduced
+
+
+def test_parts_of_a_step_may_be_set_after_the_start():
+    found = []
+    for is_early in (True, False):
+        net, stepper = trainable(FullyConnected(6, "tanh")), SgdStepper(0.5)
+        parts = {"loss_scaling": LossScaling(), "accumulation": GradientAccumulation(2)}
+        if is_early:
+            vars(stepper).update(parts)
+        stepper.start(net)
+        if not is_early:
+            for name, part in parts.items():
+                setattr(stepper, name, part)
+        for number in range(6):
+            net.provide_external_data(batch_for(3, 4, number))
+            stepper.run()
+            if number == 3:
+                stepper.accumulation = stepper.loss_scaling = None
+        found.append(net.get("parameters"))
+    np.testing.assert_array_equal(*found)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from brainstorm.describable import create_from_description
-from brainstorm.errors import TrainingError
+from brainstorm.errors import NetworkValidationError, TrainingError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.layers import BatchNorm, FullyConnected, Lstm
 from brainstorm.training import AdamStepper, LossScaling, SgdStepper
@@ -121,6 +121,8 @@ def test_the_scale_survives_a_change_of_the_input_deltas():
     net, *_ = train(scaled(SgdStepper(0.1), initial=8), count=1)
     net.keep_input_deltas = True
     wanted = run_passes(net, batch())
+    with pytest.raises(NetworkValidationError, match=r"^loss_scale: expected an array of .*got 2"):
+        net.loss_scale = 2.0
     net.loss_scale = None
     net.backward_pass()
     assert np.array_equal(net.get("gradients"), wanted)

@@ -224,10 +224,14 @@ def test_groups_can_change_while_training():
             stepper.groups[0].frozen = False
         if number == 5:
             stepper.groups = [ParameterGroup("Dense", frozen=True), ParameterGroup("Lstm")]
+        if number == 7:
+            del stepper.groups[0]
+        if number == 8:
+            stepper.groups.append(ParameterGroup("D*", frozen=True))
 
-    train(stepper, net, 8, change)
+    train(stepper, net, 10, change)
     moved = [not np.array_equal(a, b) for a, b in itertools.pairwise(seen)]
-    assert moved == [False, False, False, True, True, False, False]
+    assert moved == [False, False, False, True, True, False, False, True, False]
 
 
 def test_groups_that_fit_nothing_are_refused_and_the_others_stay():

@@ -385,9 +385,26 @@ def test_a_large_gradient_does_not_overflow():
     g, limit = (handler.create_from_numpy(np.array(a, np.float32)) for a in ([3e30, -4e30], [5.0]))
     handler.compute(within_norm, [g, limit], [g])
     np.testing.assert_allclose(handler.get_numpy_copy(g), [3.0, -4.0], rtol=1e-6)
-    g = handler.zeros((2,))
+    for values in ([3.0, 1.0], [0.0, 0.0]):  # within the limit
+        handler.set_from_numpy(g, np.array(values))
+        handler.compute(within_norm, [g, limit], [g])
+        assert handler.get_numpy_copy(g).tolist() == values
+
+
+@pytest.mark.parametrize("largest", [1e38, 3.4e38, 1e-38])
+def test_a_norm_that_no_float_has_scales_gradients_as_well(largest):
+    handler = NumpyHandler(np.float32)
+    g, limit = handler.ones((400,)), handler.create_from_numpy(np.full(1, largest / 100, "f"))
+    handler.mult_st(largest, g, g)
     handler.compute(within_norm, [g, limit], [g])
-    assert handler.get_numpy_copy(g).tolist() == [0.0, 0.0]
+    np.testing.assert_allclose(handler.get_numpy_copy(g), largest / 2000, rtol=1e-3)
+
+
+def test_a_stepper_must_be_started():
+    with pytest.raises(
+        TrainingError, match=r"^SgdStepper\.run: expected start\(net\) before it\.$"
+    ):
+        SgdStepper(0.1).run()
 
 
 def test_gradients_are_scaled_to_the_largest_norm_which_may_change_while_training():

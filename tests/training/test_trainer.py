@@ -408,6 +408,37 @@ def test_a_new_stepper_and_another_network_begin_without_a_state(net):
         assert trainer.stepper.steps == 4
 
 
+class Acts(Hook):
+    """Does something with the trainer after the third update."""
+
+    def __init__(self, act):
+        super().__init__("acts", timescale="update")
+        self.act = act
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        if update_nr == 3:
+            self.act(net, stepper)
+
+
+def test_a_stepper_that_a_hook_sets_is_started(net, batches):
+    def change(net, stepper):
+        trainer.stepper = MomentumStepper(0.1)
+
+    trainer = make_trainer(Acts(change))
+    trainer.train(net, batches)
+    assert trainer.stepper.steps == trainer.current_update_nr - 3 > 0
+
+
+def test_a_stepper_that_trains_another_network_meanwhile_is_refused(net, batches):
+    def train_a_copy(net, stepper):
+        make_trainer(stepper=stepper).train(net.copy(), batches)
+
+    with pytest.raises(
+        TrainingError, match=r"meanwhile it was started with another one\. Give the"
+    ):
+        make_trainer(Acts(train_a_copy)).train(net, batches)
+
+
 def test_an_epoch_whose_data_failed_is_begun_again(net):
     class Flaky(Minibatches):
         fails = True
