@@ -73,7 +73,7 @@ class Logs(dict[str, Any]):
         `None` and empty mappings are not recorded. NumPy scalars become Python numbers.
 
         Raises:
-            TrainingError: The name holds values and gets a mapping, or vice versa.
+            TrainingError: The name holds values and gets a mapping, or vice versa, or is empty.
         """
         _append(self, name, entry, name)
 
@@ -136,6 +136,8 @@ def _append(logs: dict[str, Any], name: str, entry: Any, path: str) -> None:
     nested = isinstance(entry, Mapping)
     if entry is None or (nested and not entry):
         return
+    if not name:
+        raise TrainingError(f"log {path!r}: expected a name, got an empty text.")
     known = dict.get(logs, name)  # not by path
     if known is not None and isinstance(known, dict) != nested:
         raise TrainingError(
