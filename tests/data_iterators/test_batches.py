@@ -236,8 +236,8 @@ def test_unfit_data(cls, x, text):
         ({"x": X[:0]}, ".* that is not empty, got"),
         (
             {"a": X, "b": X[:1]},
-            r", data 'b': expected \(T, B\) = \(2, 3\) as 'a' has, got shape \(1, 3, 1\). All arrays "
-            r"need the same number of time steps and of sequences. Inputs of a second length, S, ar",
+            r", data 'b': expected \(T, B\) = \(2, 3\) as 'a' has, got shape \(1, 3, 1\). All "
+            "arrays need the same number of time steps and of sequences. Inputs of a second length",
         ),
         ({"a": X, "b": X[:, :2]}, r".* as 'a' has, got shape \(2, 2, 1\).* of sequences.$"),
     ],
