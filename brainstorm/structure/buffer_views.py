@@ -55,8 +55,7 @@ class Members(NamedTuple):
 
 def _looks(children: Mapping[str, Any]) -> list[Any]:
     """Return what users can change of the arrays themselves, apart from their values."""
-    arrays = [child for child in children.values() if isinstance(child, np.ndarray)]
-    return [(array.shape, array.flags.num) for array in arrays]
+    return [(a.shape, a.flags.num) for a in children.values() if isinstance(a, np.ndarray)]
 
 
 class BufferView(ShownAsTree, list[Any]):
