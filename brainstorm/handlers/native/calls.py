@@ -10,13 +10,13 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Mapping, Sequence
-from ctypes import c_int, c_int64, c_void_p
-from typing import Any
+from ctypes import c_int, c_void_p
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from brainstorm.errors import BrainstormError, OutOfMemoryError
-from brainstorm.handlers.native.library import Argument, Library
+from brainstorm.handlers.native.library import Library
 from brainstorm.handlers.numpy_memory import address_of
 
 #: Kinds of records.
@@ -26,18 +26,12 @@ _PRIMITIVE_TYPE = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_int, c_void_p)
 _OUT_OF_MEMORY = 1
 
 
-class Record(ctypes.Structure):
-    """A call in C: its kind, the function with its arguments, and the number of threads."""
-
-    _fields_ = [
-        ("kind", c_int64),
-        ("function", c_void_p),
-        ("a", c_void_p),
-        ("b", c_void_p),
-        ("c", c_int64),
-        ("d", c_void_p),
-        ("threads", c_int64),
-    ]
+#: An argument of a primitive: its number, and the memory object. (Arrays of `ctypes` structures
+#: would keep an object for each element.)
+_ARGUMENT = np.dtype([("number", np.intc), ("memory", np.uintp)], align=True)
+#: A call in C, as in `replay`: its kind, the function with its four arguments, and the number of
+#: threads.
+Record: TypeAlias = tuple[int, int, int, int, int, int, int]
 
 
 class Call:
@@ -122,7 +116,7 @@ class Kernel(Call):
 
     def record(self) -> Record:
         """Return it as a record for `Replay`."""
-        return Record(KERNEL, self._function, *self._arguments)
+        return KERNEL, self._function, *self._arguments, 0, 0, 0
 
     def copy(self) -> Kernel:
         """Return a copy with places of its own."""
@@ -172,11 +166,10 @@ class Execution(Call):
             library.create("dnnl_memory", layout, library.engine, where)
             for layout, where in given.values()
         ]
-        self._passed = (Argument * len(given))(
-            *(Argument(i, m.address) for i, m in zip(given, self._memories, strict=True))
-        )
+        memories = [memory.address for memory in self._memories]
+        self._passed = np.array([*zip(given, memories, strict=True)], _ARGUMENT)
         where = primitive.handle.address, stream.address
-        self._arguments = *where, len(given), ctypes.addressof(self._passed)
+        self._arguments = *where, len(given), address_of(self._passed)
 
     @property
     def places(self) -> list[int]:  # type: ignore[override]
@@ -187,12 +180,12 @@ class Execution(Call):
     def form(self) -> Any:
         """The primitive and the kinds and layouts of its arguments."""
         given = self._made_of[3]
-        layouts = [getattr(layout, "_as_parameter_", layout).value for layout, _ in given.values()]
+        layouts = [layout.value for layout, _ in given.values()]
         return self._arguments[:2], tuple(given), layouts, self.threads
 
     def record(self) -> Record:
         """Return it as a record for `Replay`."""
-        return Record(PRIMITIVE, self._library.execute, *self._arguments, self.threads)
+        return PRIMITIVE, self._library.execute, *self._arguments, self.threads
 
     def copy(self) -> Execution:
         """Return a copy with memory objects of its own."""

@@ -89,31 +89,28 @@ _RESULTS: dict[str, Any] = {
 }
 
 
-class Argument(ctypes.Structure):
-    """An argument of an execution: its number, and the memory object."""
-
-    _fields_ = [("index", c_int), ("memory", c_void_p)]
-
-
 class UnsupportedError(Exception):
     """The library, or its use here, does not support a case; NumPy is used then."""
 
 
-class Handle:
-    """An object of the library, destroyed together with this object."""
+class Handle(c_void_p):
+    """A pointer to an object of the library, which is destroyed together with this object."""
 
-    __slots__ = ("_as_parameter_", "_destroy", "_owner")
+    __slots__ = ("_destroy", "_owners")
 
-    def __init__(self, value: c_void_p, destroy: Any, owner: Any) -> None:
-        self._as_parameter_, self._destroy, self._owner = value, destroy, owner
+    def own(self, destroy: Any, owners: tuple[Any, ...]) -> Handle:
+        """Set the function that destroys the object, and what it depends on; return the handle."""
+        self._destroy, self._owners = destroy, owners
+        return self
 
     @property
     def address(self) -> int:
         """The pointer as a number."""
-        return self._as_parameter_.value or 0
+        return self.value or 0
 
     def __del__(self) -> None:
-        self._destroy(self._as_parameter_)
+        if self:  # it was created
+            self._destroy(self)
 
 
 class _Used(threading.local):
@@ -194,17 +191,16 @@ class Library:
             arguments: Arguments of ``kind_create``, without the first.
             way: Suffix of the name, e.g. ``'_with_tag'``.
         """
-        value = c_void_p()
-        self.check(f"{kind}_create{way}", ctypes.byref(value), *arguments)
+        handle = Handle()
+        self.check(f"{kind}_create{way}", ctypes.byref(handle), *arguments)
         owners = tuple([each for each in arguments if isinstance(each, Handle)])
-        return Handle(value, getattr(self._library, f"{kind}_destroy"), owners)
+        return handle.own(getattr(self._library, f"{kind}_destroy"), owners)
 
     def describe(self, kind: str, *arguments: Any) -> Handle:
         """Return a primitive descriptor; `kind` is e.g. ``'matmul'``."""
-        value = c_void_p()
-        name = f"dnnl_{kind}_primitive_desc_create"
-        self.check(name, ctypes.byref(value), *arguments)
-        return Handle(value, self._library.dnnl_primitive_desc_destroy, arguments)
+        handle = Handle()
+        self.check(f"dnnl_{kind}_primitive_desc_create", ctypes.byref(handle), *arguments)
+        return handle.own(self._library.dnnl_primitive_desc_destroy, arguments)
 
     def stream(self) -> Handle:
         """Return a new queue of executions, for one thread."""

@@ -9,14 +9,17 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from collections.abc import Callable, Sequence
-from ctypes import c_int64, c_void_p
+from collections.abc import Callable, Iterable, Sequence
+from ctypes import c_int64
 from typing import Any
+
+import numpy as np
 
 from brainstorm.errors import HandlerValidationError, MissingDependencyError
 from brainstorm.handlers import compiler
 from brainstorm.handlers.native.calls import LOOP, Call, Execution, Kernel, Record, callable_at
 from brainstorm.handlers.native.library import Library
+from brainstorm.handlers.numpy_memory import address_of
 
 #: Replaced by another object in a forked process.
 _process = [object()]
@@ -30,22 +33,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-class _Move(ctypes.Structure):
-    _fields_ = [("slot", c_void_p), ("base", c_void_p), ("step", c_int64), ("set", c_void_p)]
-
-
-class _Loop(ctypes.Structure):
-    _fields_ = [
-        ("iterations", c_int64),
-        ("count", c_int64),
-        ("moves", c_int64),
-        ("calls", ctypes.POINTER(Record)),
-        ("move", ctypes.POINTER(_Move)),
-    ]
-
-
 #: `state` holds the number of calls, then the number and status of a failed call, and the function
-#: that sets the number of threads.
+#: that sets the number of threads. All structures consist of words of eight bytes, see `_words`.
 _SOURCE = """
 #include <stdint.h>
 struct record { int64_t kind; void *function, *a, *b; int64_t c; void *d; int64_t threads; };
@@ -94,6 +83,11 @@ void replay(const struct record *calls, int64_t *state) {
 """
 
 
+def _words(rows: Iterable[Sequence[int]]) -> np.ndarray:
+    """Return structures of `_SOURCE` as an array."""
+    return np.array(list(rows), np.int64)
+
+
 class Replay:
     """Executes calls in order; with a C compiler by one C function.
 
@@ -105,10 +99,10 @@ class Replay:
     def __init__(self, calls: Sequence[Call], library: Library | None = None) -> None:
         self.calls = list(calls)
         self._library, self._process = library, _process[0]
-        self._records = (Record * len(self.calls))(*(call.record() for call in self.calls))
+        self._records = _words(call.record() for call in self.calls)
         setter = 0 if library is None else library.thread_setter
         self._state = (c_int64 * 4)(len(self.calls), 0, 0, setter)
-        self._arguments = ctypes.addressof(self._records), ctypes.addressof(self._state)
+        self._arguments = address_of(self._records), ctypes.addressof(self._state)
         try:
             self._function: Callable[..., Any] = _compiled()
         except MissingDependencyError:
@@ -162,21 +156,21 @@ class Loop(Call):
         self.calls, self.keep = calls, keep
         self.name = f"{iterations} times {', '.join(call.name for call in calls)}"
         moves = [
-            _Move(slot, place, step, setter)
+            (slot, place, step, setter)
             for call, distances in zip(calls, steps, strict=True)
             for (slot, setter), place, step in zip(
                 call.slots(), call.places, distances, strict=True
             )
             if step
         ]
-        self._records = (Record * len(calls))(*(call.record() for call in calls))
-        self._moves = (_Move * len(moves))(*moves)
-        self._loop = _Loop(iterations, len(calls), len(moves), self._records, self._moves)
+        self._records, self._moves = _words(call.record() for call in calls), _words(moves)
+        where = address_of(self._records), address_of(self._moves)
+        self._loop = _words([(iterations, len(calls), len(moves), *where)])
         self._alone = Replay([self], library)
 
     def record(self) -> Record:
         """Return it as a record for `Replay`."""
-        return Record(LOOP, None, ctypes.addressof(self._loop))
+        return LOOP, 0, address_of(self._loop), 0, 0, 0, 0
 
     def __call__(self) -> None:
         """Execute it."""
