@@ -302,9 +302,8 @@ class OpTreeNode(Expression, tuple):
 def _new_node(
     op: str, shape: Shape, params: Params, operands: tuple[Any, ...], dtype: Any
 ) -> OpTreeNode:
-    op_dict = {"shape": shape, "op": op, **params}
     padded = operands if len(operands) > 1 else (*operands, None, None)[:2]
-    node = tuple.__new__(OpTreeNode, (op_dict, *padded))
+    node = tuple.__new__(OpTreeNode, ({"shape": shape, "op": op, **params}, *padded))
     node.__dict__.update(op=op, shape=shape, params=params, operands=operands, dtype=dtype)
     return node
 

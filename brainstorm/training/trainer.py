@@ -27,7 +27,11 @@ from brainstorm.training.logs import Logs
 from brainstorm.training.running_hooks import RunningHooks
 from brainstorm.training.signals import StopSignals
 from brainstorm.training.team import Team
-from brainstorm.training.trainer_checks import check_data_names, check_is_stepper
+from brainstorm.training.trainer_checks import (
+    check_data_names,
+    check_is_stepper,
+    keep_stepper_on,
+)
 from brainstorm.training.trainer_tree import trainer_tree
 
 #: The name in the logs of the averages over the training batches of each epoch.
@@ -221,16 +225,6 @@ class Trainer(ShownAsTree, Describable):
         self.current_epoch_nr -= 1  # it starts again
         return DataProgress(net, iters)
 
-    def _check_stepper(self, net: Any) -> None:
-        """Start a stepper that a hook has set; an error if one now trains another network."""
-        if self.stepper.net is None:
-            self.stepper.start(net)
-        if self.stepper.net is not net:
-            raise TrainingError(
-                "Trainer.train: expected the stepper to go on with this network, but meanwhile it "
-                "was started with another one. Give the other training copy.deepcopy(stepper)."
-            )
-
     def _run_epoch(self, progress: DataProgress, hooks: RunningHooks) -> bool:
         """Run an epoch or the rest of it; return whether the training ends."""
         net, stop = progress.net, False
@@ -241,7 +235,7 @@ class Trainer(ShownAsTree, Describable):
         if self.verbose:
             write_line(f"\n{'- ' * 12}Epoch {self.current_epoch_nr}{' -' * 12}")
         for _ in progress.batches():
-            self._check_stepper(net)
+            keep_stepper_on(net, self.stepper)
             self.team.step(self.stepper, progress.is_idle, self._signals.received)
             if not progress.is_idle:
                 progress.score(self.train_scorers)
