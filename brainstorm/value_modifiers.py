@@ -262,10 +262,11 @@ class FreezeValues(ValueModifier):
 
     __undescribed__ = {"_is_given"}
 
+    _is_given = False
+
     def __init__(self, weights: Array | None = None) -> None:
         super().__init__()
         self.weights = weights
-        self._is_given = weights is not None
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "weights" and value is not None:
@@ -274,7 +275,6 @@ class FreezeValues(ValueModifier):
 
     def __init_from_description__(self, description: Mapping[str, Any]) -> None:
         super().__init_from_description__(description)
-        self._is_given = False
         self.weights = self.weights  # checked as in the constructor
 
     @property

@@ -79,10 +79,7 @@ class _OfImages(Wrapper):
 
     def __init__(self, iter: DataIterator, settings: Mapping[str, Any]) -> None:
         super().__init__(iter, settings)
-        self._check_images()
-
-    def _check_images(self) -> None:
-        for name in self.settings:
+        for name in settings:
             if len(self.data_shapes[name]) != 3:
                 given = ", ".join(map(str, ("T", "B", *self.data_shapes[name])))
                 raise self._fail(
@@ -102,10 +99,10 @@ class _WithValues(_OfImages):
         size_dict: Mapping[str, int],
         value_dict: Mapping[str, float] | None = None,
     ) -> None:
-        Wrapper.__init__(self, iter, size_dict)
+        value_dict = dict(value_dict or {})  # what is no dictionary is named before the images
+        super().__init__(iter, size_dict)
         self.size_dict = self.settings
         self.value_dict = self._optional(value_dict)
-        self._check_images()
         for name, size in self.size_dict.items():
             self._check_int("size", size, self._least_size, name)
         is_bool = (bool, np.bool_)  # as in masks

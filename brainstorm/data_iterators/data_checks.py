@@ -38,11 +38,11 @@ def check_data(
         shape = tuple(array.shape)
         if shape[: owner.batch_axis(name) + 1] != sizes[axis - owner.batch_axis(name) :]:
             expected = f"(T, B) = {sizes}" if owner.batch_axis(name) else f"B = {sizes[-1]}"
-            is_longer = bool(owner.batch_axis(name)) and shape[1] == sizes[-1]
+            has_other_length = bool(owner.batch_axis(name)) and shape[1] == sizes[-1]
             remedy = " Inputs of a second length, S, are for BucketedMinibatches(over_s=[...])."
             raise owner._fail(
                 f"expected {expected} as {first!r} has, got shape {shape}. All arrays need the "
-                f"same number of time steps and of sequences.{remedy * is_longer}",
+                f"same number of time steps and of sequences.{remedy * has_other_length}",
                 name,
             )
         if is_in_memory(array):

@@ -112,7 +112,7 @@ class BufferView(ShownAsTree, list[Any]):
 
     def _name(self, names: Sequence[str]) -> None:
         own = {"_buffer_names": tuple(names), "_keys": frozenset(names)}
-        self.__dict__.update(own, _attributes=[], _below={}, _origin=None, _arrays=None)
+        self.__dict__.update(own, _attributes=None, _below={}, _origin=None, _arrays=None)
 
     def adjust(
         self, names: Sequence[str], make: Callable[[], Members], origin: Origin | None = None
@@ -130,7 +130,7 @@ class BufferView(ShownAsTree, list[Any]):
         """
         if tuple(names) != self._buffer_names:
             raise ValueError(f"expected the names {self._buffer_names}, got {tuple(names)}")
-        self.__dict__.update(_make=make, _origin=origin or self._origin)
+        self.__dict__.update(_make=make, _origin=origin or self._origin, _attributes=None)
         self._fill()
 
     def leave(self) -> dict[str, Any]:
@@ -141,7 +141,7 @@ class BufferView(ShownAsTree, list[Any]):
             some of them and was interrupted.
         """
         attributes = self.__dict__  # without _children, the view counts as empty: they go first
-        left = {name: attributes.pop(name, None) for name in (*_MADE, *self._attributes)}
+        left = {name: attributes.pop(name, None) for name in (*_MADE, *(self._attributes or ()))}
         return {} if left["_children"] is None else left
 
     def _fill(self) -> dict[str, Any]:
@@ -160,7 +160,7 @@ class BufferView(ShownAsTree, list[Any]):
                 return found
 
     def _sort(self, children: Mapping[str, Any]) -> None:
-        """Distinguish views, which stay, and arrays, which come and go, among the children."""
+        """Distinguish views, which stay, and arrays, which come and go with sizes."""
         free = [name for name in children if name not in _FIXED and not hasattr(BufferView, name)]
         below = {name: child for name, child in children.items() if isinstance(child, BufferView)}
         arrays = [name for name in free if name not in below]
@@ -184,7 +184,8 @@ class BufferView(ShownAsTree, list[Any]):
         children = dict(zip(names, members, strict=True))
         made = {"_children": children, "_full_buffer": full_buffer, "_joints": dict(joints or {})}
         made["_looks"] = None if self._arrays is None else _looks(children)
-        self._sort(children)
+        if self._attributes is None:
+            self._sort(children)
         return {**{name: children[name] for name in self._attributes}, **made}
 
     def joint(self, *names: str) -> Array:
