@@ -456,6 +456,16 @@ CUBE = "(float[N, 2, 3, 4, 5] x) => (float[N, 2, D, H, W] y)"
         (ODD, "y = AveragePool <kernel_shape = [3, 3], pads = [1, 1, 0, 1], count_include_pad = 1>"
          " (x)", ["Padding", "Pooling2D"]),
         (ODD, "y = AveragePool <kernel_shape = [3, 3], count_include_pad = 1> (x)", ["Pooling2D"]),
+        *(
+            (ODD, f"y = AveragePool <kernel_shape = {kernel}, pads = {pads}, strides = {strides},"
+             " ceil_mode = 1, count_include_pad = 1> (x)", ["Padding", "Pooling2D"])
+            for kernel, pads, strides in (
+                ([2, 2], [1, 1, 1, 1], [3, 4]),
+                ([3, 2], [1, 0, 1, 1], [2, 2]),
+                ([4, 3], [2, 2, 1, 2], [3, 3]),
+                ([2, 3], [1, 1, 1, 0], [3, 2]),
+            )
+        ),
         (NINE, "y = Conv <strides = [2], group = 1> (x, K1)", [("Convolution1D", "linear")]),
         (CUBE, "y = Conv <dilations = [1, 1, 1], strides = [1, 1, 1], group = 2> (x, K3)",
          [("Convolution3D", "linear")]),
