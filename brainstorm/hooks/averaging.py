@@ -11,6 +11,7 @@ import numpy as np
 from brainstorm.errors import TrainingError
 from brainstorm.hooks.base import Hook, Iterators, check_counts
 from brainstorm.hooks.checkpoints import SaveCheckpoint
+from brainstorm.hooks.stoppers import EarlyStopper
 from brainstorm.optree import formula
 from brainstorm.utils import Array, is_number
 
@@ -140,8 +141,8 @@ class AverageWeights(Hook):
 class WithAverages(Hook):
     """Run another hook while the network has the averages of `AverageWeights` as its parameters.
 
-    For hooks that read the network: monitors and savers. It has the name, the interval and the log
-    of that hook.
+    For hooks that read the network: monitors, savers and stoppers. It has the name, the interval
+    and the log of that hook.
 
     Args:
         hook: The other hook.
@@ -151,8 +152,9 @@ class WithAverages(Hook):
     __default_values__ = {"averages": "AverageWeights"}
 
     def __init__(self, hook: Hook, averages: str = "AverageWeights") -> None:
-        if not isinstance(hook, Hook) or isinstance(hook, SaveCheckpoint):
-            expected = "a monitor or a saver of networks"
+        changes = getattr(hook, "role", "") == "editor" and not isinstance(hook, EarlyStopper)
+        if not isinstance(hook, Hook) or isinstance(hook, SaveCheckpoint) or changes:
+            expected = "a monitor, a saver of networks or a stopper"
             raise TrainingError(f"WithAverages, hook: expected {expected}, got {hook!r}.")
         super().__init__(hook.__name__, hook.timescale, hook.interval, hook.verbose)
         self.hook = hook

@@ -168,11 +168,6 @@ class Hook(Describable):
         """Return whether the hook runs after so many epochs or updates (by `timescale`)."""
         return self.timescale == timescale and count % self.interval == 0
 
-    def rhythm_of(self, log_name: str) -> str | None:
-        """Return the timescale on which a log gets its values; `None` if it is still empty."""
-        moment = self.trainer.logs.moments.get(log_name.partition(".")[0])
-        return None if moment is None else moment.timescale
-
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> Any:
         """Run the hook; return the value to log, or `None`.
 
@@ -270,6 +265,11 @@ def find_values(where: str, logs: Mapping[str, Any], path: str, may_lack: bool =
     if not (is_number(last) or isinstance(last, (bool, np.bool_)) or _is_scalar(last)):
         raise TrainingError(f"{where}: expected numbers in the log {path!r}, got {shown(last)}.")
     return values
+
+
+def find_moment(logs: Mapping[str, Any], path: str) -> Any:
+    """Return when the log under a dotted path got its last value, a `Moment`, if that is known."""
+    return getattr(logs, "moments", {}).get(path.partition(".")[0])
 
 
 def _is_scalar(value: Any) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 
 from brainstorm.errors import FileFormatError, see
 from brainstorm.files import RunFile, read_run_file
+from brainstorm.hooks.averaging import AverageWeights
 from brainstorm.hooks.base import Iterators, check_counts, put_values
 from brainstorm.hooks.checkpoints import SaveCheckpoint
 from brainstorm.hooks.modifiers import ModifyStepperAttribute
@@ -20,9 +21,10 @@ from brainstorm.utils import is_number, is_whole
 class ReturnToCheckpoint(StopOnNan):
     """Go back to the last good checkpoint when parameters, loss or logs are NaN or infinite.
 
-    Parameters, running statistics and the stepper's state are read from the newest file of the
-    trainer's `SaveCheckpoint` hook in which all parameters are finite, and the learning rate is
-    reduced, including that of schedules. Counts, logs and data go on; recurrent layers start anew.
+    Parameters, running statistics, averages (`AverageWeights`) and the stepper's state are read
+    from the newest file of the trainer's `SaveCheckpoint` hook in which all parameters are finite,
+    and the learning rate is reduced, including that of schedules. Counts, logs and data go on;
+    recurrent layers start anew.
     The training stops after too many returns, or if there is no good checkpoint. Each return is
     logged as a text with the reason, the update of the checkpoint and the learning rate.
 
@@ -39,10 +41,10 @@ class ReturnToCheckpoint(StopOnNan):
     """
 
     state_names = ("returns",)
-    __undescribed__ = {"_foreign"}
+    __undescribed__ = {"_existing"}
 
     returns = 0
-    _foreign: Mapping[str, int] = {}  # files from before this run, and their times
+    _existing: Mapping[str, tuple[int, int]] = {}  # files to their times, and the last update
 
     role = "editor"
 
@@ -79,13 +81,19 @@ class ReturnToCheckpoint(StopOnNan):
             raise self.fail("trainer", "one with a SaveCheckpoint hook", list(self.trainer.hooks))
         if not hasattr(stepper, "learning_rate"):
             raise self.fail("stepper", "one with a learning_rate", type(stepper).__name__)
-        if self.trainer.current_update_nr == 0:
-            self._foreign = {name: _time_of(name) for name in self._files()}
+        self._note_files(self.trainer.current_update_nr)
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
         """Reset the count, and ignore the checkpoints that exist now."""
         super().begin_anew(logs)
-        self._foreign = {name: _time_of(name) for name in self._files()}
+        self._existing = {}
+        self._note_files(-1)
+
+    def _note_files(self, last: int) -> None:
+        """Note that files that exist now are not of this run if they are of later updates."""
+        found = {name: (_time_of(name), last) for name in self._files()}
+        known = {name: old for name, old in self._existing.items() if old[0] == _time_of(name)}
+        self._existing = {**found, **known}
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> Any:
         """Go back if a value is not finite; all processes of a team do if one has such a value."""
@@ -101,8 +109,7 @@ class ReturnToCheckpoint(StopOnNan):
             raise StopIteration(f"{wrong}, and there is no good checkpoint. {remedy}")
         self.returns += 1
         self._go_back(good, net, stepper)
-        found = good.state["trainer"]["current_update_nr"]
-        return f"{wrong}: back to update {found}, learning rate {stepper.learning_rate:g}"
+        return f"{wrong}: back to update {_updates(good)}, learning rate {stepper.learning_rate:g}"
 
     def _savers(self) -> list[SaveCheckpoint]:
         return [h for h in self.trainer.hooks.values() if isinstance(h, SaveCheckpoint)]
@@ -114,13 +121,13 @@ class ReturnToCheckpoint(StopOnNan):
     def _find_good(self) -> RunFile | None:
         """Return the newest checkpoint whose parameters are all finite; only rank 0 has one."""
         for name in self._files():
-            if self._foreign.get(name) == _time_of(name):
-                continue
             try:
                 content = read_run_file(name)
             except (FileNotFoundError, FileFormatError):
                 continue
-            if np.isfinite(content.network.parameters).all():
+            time, last = self._existing.get(name, (None, 0))
+            is_own = time != _time_of(name) or _updates(content) <= last
+            if is_own and np.isfinite(content.network.parameters).all():
                 return content
         return None
 
@@ -132,14 +139,23 @@ class ReturnToCheckpoint(StopOnNan):
         persistent = part.get("persistent", good.network.persistent)
         put_values(net, {"parameters": good.network.parameters, **persistent})
         stepper.start(net)
-        for hook in self.trainer.hooks.values():
+        for name, hook in self.trainer.hooks.items():
             if isinstance(hook, ModifyStepperAttribute) and hook.attr_name == "learning_rate":
                 hook.factor *= self.factor
+            if isinstance(hook, AverageWeights):
+                hook.begin_anew({})
+                hook.set_state(good.state["trainer"]["hooks"].get(name) or hook.get_state())
+                hook.start(net, stepper, hook.run_verbosity, {})
         self.trainer.restart_sequences()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         check_counts(self.place, returns=state["returns"])
         super().set_state(state)
+
+
+def _updates(content: RunFile) -> int:
+    """Return the number of updates before the file was written."""
+    return int(content.state["trainer"]["current_update_nr"])
 
 
 def _time_of(filename: str) -> int:

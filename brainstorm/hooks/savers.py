@@ -17,7 +17,7 @@ from brainstorm.describable import create_from_description, get_description
 from brainstorm.disk import FileHold, check_regular
 from brainstorm.errors import FileFormatError, TrainingError
 from brainstorm.files import is_file_of
-from brainstorm.hooks.base import LOG, Hook, Iterators, put_values, take_values
+from brainstorm.hooks.base import LOG, Hook, Iterators, find_moment, put_values, take_values
 from brainstorm.hooks.criteria import LogJudge
 from brainstorm.network import Network
 from brainstorm.utils import Array
@@ -192,14 +192,15 @@ class SaveLogs(FileSaver):
 class SaveBestNetwork(LogJudge, Saver):
     """Keep the network for which a log was best; NaN is never best.
 
+    Each value is checked when it comes, while the network belongs to it; with a multiple of the
+    log's interval, only every so many.
+
     Args:
-        log_name: Dotted path of the log, e.g. ``'validation.Accuracy'``; its last value counts.
+        log_name: Dotted path of the log, e.g. ``'validation.Accuracy'``.
         filename: Where to save the network; `None` keeps its parameters in memory.
         criterion: ``'max'`` or ``'min'``: which values are better; `None`: as the log's name or its
             scorer says.
-        timescale: ``'epoch'`` or ``'update'``. If the log gets its values on the other one, each
-            value is checked when it comes, while the network belongs to it.
-        name, interval, verbose: See `Hook`.
+        name, timescale, interval, verbose: See `Hook`.
 
     Attributes:
         parameters: The kept parameters, a flat NumPy array; `None` with a file.
@@ -243,13 +244,22 @@ class SaveBestNetwork(LogJudge, Saver):
 
     def is_turn(self, timescale: str, count: int) -> bool:
         """Return whether to check the log."""
-        rhythm = self.rhythm_of(self.log_name) or self.timescale
-        is_own = rhythm == self.timescale
-        return super().is_turn(timescale, count) if is_own else timescale == rhythm
+        is_own = super().is_turn(timescale, count)
+        last = find_moment(self.trainer.logs, self.log_name)
+        if last is None:
+            return is_own or count == 0
+        if last.timescale == self.timescale and self.interval % last.interval == 0:
+            return is_own
+        return bool(timescale == last.timescale)
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        """Keep the network if the log's last value is the best, and at the first call."""
+        """Keep the network if the log has a new value that is the best, and at the first call."""
         value = self.last_value(logs, self.log_name, may_lack=update_nr == 0)
+        last = find_moment(logs, self.log_name)
+        if last is not None and last.update != update_nr:  # it is that of an earlier network
+            if self._kept:
+                return
+            value = math.nan
         better = self.is_better(value, self.best_so_far, self.log_name, net)
         best = math.nan if self.best_so_far is None else self.best_so_far
         if self._kept and not better:

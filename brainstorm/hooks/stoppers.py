@@ -15,6 +15,7 @@ from brainstorm.hooks.base import (
     Hook,
     Iterators,
     check_counts,
+    find_moment,
     find_values,
     put_values,
     take_values,
@@ -107,21 +108,22 @@ class EarlyStopper(_LogStopper):
         min_delta: The least improvement over the best value that counts.
         first_epoch: Values from before this epoch do not count; 1 excludes those from before the
             training.
-        restore_best: Whether parameters and running statistics are those of the best value after
-            this hook has stopped the training. Values from before the hook was added then do not
-            count.
+        restore_best: Whether parameters and running statistics are those of the best value at the
+            end of a training that this hook has stopped; until then hooks see the last ones.
+            Values from before the hook was added then do not count.
     """
 
     __default_values__ = {
         "patience": 1, "min_delta": 0.0, "first_epoch": 1, "restore_best": False,
     }  # fmt: skip
     state_names = ("_seen", "_best", "_kept")
-    __undescribed__ = {"_is_turn"}
+    __undescribed__ = {"_is_turn", "_restored"}
 
     _seen = 0  # number of values
     _best = -1  # the index of the best value, or of the last one that does not count
     _kept: Mapping[str, Any] = {}  # the network at the best value
     _is_turn = True
+    _restored: Mapping[str, Any] = {}  # the network at the end of this training
 
     def __init__(
         self,
@@ -155,7 +157,8 @@ class EarlyStopper(_LogStopper):
     def is_turn(self, timescale: str, count: int) -> bool:
         """Return whether the hook may stop, or the log may have a new value of this network."""
         self._is_turn = super().is_turn(timescale, count)
-        return self._is_turn or self.rhythm_of(self.log_name) in (None, timescale)
+        last = find_moment(self.trainer.logs, self.log_name)
+        return self._is_turn or last is None or last.timescale == timescale
 
     @property
     def role(self) -> str:  # type: ignore[override]
@@ -170,8 +173,12 @@ class EarlyStopper(_LogStopper):
             self._kept = take_values(net)
         age = len(values) - 1 - self._best
         if self._is_turn and age >= self.patience:
-            put_values(net, self._kept)
+            self._restored = self._kept
             raise StopIteration(f"{self.log_name} was best {age} values ago")
+
+    def finalize(self, net: Any, stepper: Any, logs: Any) -> None:
+        put_values(net, self._restored)
+        self._restored = {}
 
     def _look_at(self, values: Sequence[float], epoch_nr: int, sign: float) -> None:
         """Find the best value, including the new ones; of equal values the first counts."""

@@ -11,7 +11,9 @@ from brainstorm.data_iterators import Minibatches
 from brainstorm.errors import TrainingError, UnknownPathError
 from brainstorm.hooks import (
     AverageWeights,
+    EarlyStopper,
     MonitorLoss,
+    ReturnToCheckpoint,
     SaveBestNetwork,
     SaveCheckpoint,
     StopAfterThresholdReached,
@@ -101,6 +103,18 @@ def test_a_hook_with_averages_can_stop():
     assert trainer.current_update_nr == 0
 
 
+def test_a_stopper_restores_the_averages_that_were_best():
+    stopper = EarlyStopper("averaged.total_loss", 1, "max", restore_best=True)
+    trainer, net = train(
+        AverageWeights(0.9),
+        WithAverages(MonitorLoss("valid", name="averaged")),
+        WithAverages(stopper),
+    )
+    found = evaluate(net, Minibatches(8, **DATA))["total_loss"]
+    assert found == pytest.approx(max(trainer.logs["averaged.total_loss"][1:]), rel=1e-9)
+    assert len(trainer.logs["EarlyStopper"]) == 1
+
+
 @pytest.mark.parametrize("bad", [-0.1, 1.0, "x", None])
 def test_decay_is_checked(bad):
     text = f"'AverageWeights' (AverageWeights), decay: expected a number in [0, 1), got {bad!r}."
@@ -118,8 +132,16 @@ def of_another_network():
     ("act", "text"),
     [
         *(
-            (lambda hook=hook: WithAverages(hook), "WithAverages, hook: expected a monitor or a sa")
-            for hook in (SaveCheckpoint("run.hdf5"), MonitorLoss)
+            (
+                lambda hook=hook: WithAverages(hook),
+                "WithAverages, hook: expected a monitor, a saver",
+            )
+            for hook in (
+                SaveCheckpoint("run.hdf5"),
+                MonitorLoss,
+                ReturnToCheckpoint(),
+                AverageWeights(),
+            )
         ),
         (lambda: AverageWeights().network(network()), "(AverageWeights): nothing was averaged yet"),
         (lambda: train(WithAverages(MonitorLoss("valid"))), "unknown hook 'AverageWeights'"),

@@ -12,7 +12,13 @@ import pytest
 import brainstorm as bs
 from brainstorm.errors import TrainingError
 from brainstorm.files import read_run_file
-from brainstorm.hooks import Hook, ModifyStepperAttribute, ReturnToCheckpoint, SaveCheckpoint
+from brainstorm.hooks import (
+    AverageWeights,
+    Hook,
+    ModifyStepperAttribute,
+    ReturnToCheckpoint,
+    SaveCheckpoint,
+)
 from brainstorm.hooks.base import take_values
 from brainstorm.training import Linear, LossScaling, MomentumStepper
 from brainstorm.training.team import Team
@@ -105,6 +111,43 @@ def test_without_a_good_checkpoint_of_this_run_it_stops(train, tmp_path, there_a
     assert trainer.logs["ReturnToCheckpoint"] == [
         f"parameters are not finite, and there is no good checkpoint{PAGE}"
     ]
+
+
+def test_after_an_older_state_is_resumed_it_goes_back_to_one_before_that(train, tmp_path, batches):
+    file = tmp_path / "run.hdf5"
+    save = SaveCheckpoint(file, timescale="update", interval=2, keep=9)
+    train(spoil(5), save, ReturnToCheckpoint(factor=1.0))
+    assert read_run_file(file).state["trainer"]["current_update_nr"] == 8
+    again = bs.Trainer.resume(tmp_path / "run-4.hdf5")
+    again.hooks["spoil"].function = spoil(5).function
+    again.train(again.net, batches, valid=batches)
+    assert again.logs["ReturnToCheckpoint"] == [
+        "parameters are not finite: back to update 4, learning rate 0.1"
+    ]
+
+
+@pytest.mark.parametrize("updates", [0, 4])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_averages_go_back_too(train, net, batches, tmp_path, updates, is_first):
+    """Averages that the checkpoint does not have, because they were added later, begin anew."""
+    averages, back = AverageWeights(0.5), ReturnToCheckpoint()
+    seen = {}
+
+    def look(epoch_nr, update_nr, net):
+        seen[update_nr] = averages.average.copy(), net.get("parameters")
+
+    save = SaveCheckpoint(tmp_path / "run", timescale="update", interval=2)
+    trainer = train(save, epochs=updates // 4)
+    hooks = [averages, back] if is_first else [back, averages]
+    for hook in (spoil(5), *hooks, Call(look, "look", role="reader")):
+        trainer.add_hook(hook)
+    trainer.hooks["end"].max_epochs = 2
+    trainer.train(net, batches, valid=batches)
+    assert len(trainer.logs["ReturnToCheckpoint"]) == 1
+    assert np.isfinite(seen[8][0]).all()
+    expected = {(0, True): seen.get(4, [None])[0], (4, True): seen[5][1]}.get((updates, is_first))
+    if expected is not None:
+        assert np.array_equal(seen[5][0], expected)
 
 
 def test_how_often_is_in_the_run_file(train, tmp_path):

@@ -15,6 +15,7 @@ import pytest
 import brainstorm as bs
 from brainstorm.errors import DescriptionError, TrainingError, UnknownPathError
 from brainstorm.hooks import (
+    EarlyStopper,
     MonitorLoss,
     SaveBestNetwork,
     SaveCheckpoint,
@@ -108,6 +109,30 @@ def test_the_best_network_is_that_of_its_value_at_any_rhythm(train, log, own):
     assert saver.best_t == {"epoch": 1, "update": 8}[own]
 
 
+@pytest.mark.parametrize("log", [("epoch", 1), ("epoch", 3), ("update", 1), ("update", 3)])
+@pytest.mark.parametrize("own", [("epoch", 1), ("epoch", 2), ("update", 1), ("update", 2)])
+@pytest.mark.parametrize("first", [0.0, 9.0])
+def test_no_value_is_missed_and_none_is_that_of_another_network(train, log, own, first):
+    scores, numbers = [first, 3.0, 1.0, 4.0, 1.0, 5.0, *[2.0] * 40], itertools.count()
+
+    def number(epoch_nr, update_nr, net):
+        net.handler.fill(net.buffer.parameters, now := next(numbers))
+        return scores[now]
+
+    def drift(epoch_nr, update_nr, net):
+        net.handler.fill(net.buffer.parameters, 99.0)
+
+    values, steps = Call(number, "score", log[0]), Call(drift, "drift", "update")
+    values.interval = log[1]
+    saver = SaveBestNetwork("score", None, "max", None, *own)
+    trainer = train(steps, values, saver, epochs=6)
+    seen = trainer.logs["score"]
+    if log == (own[0], 1):  # the hook has a multiple of its interval
+        seen = seen[:: own[1]]
+    assert saver.best_so_far == max(seen)
+    assert {scores[int(p)] for p in saver.parameters} == {max(seen)}
+
+
 @pytest.mark.parametrize("in_file", [False, True])
 def test_best_network_exists_from_the_first_call(net, tmp_path, in_file):
     hook = SaveBestNetwork("valid.score", tmp_path / "best" if in_file else None, "max")
@@ -189,6 +214,27 @@ def test_the_best_state_is_kept(train, tmp_path):
         train(hook, Call(lambda epoch, *_: scores[epoch], "score", "epoch"), epochs=4)
         assert updates_in(folder) == {"run": 16, "run-best": 4 * epoch}
         assert hook.best_so_far == {"min": 1.0, "max": 3.0}[criterion]
+
+
+def test_they_save_the_network_of_the_value_where_another_hook_restores_its_own(train, tmp_path):
+    """The loss is best at once, the score in the epoch in which the training ends."""
+    losses, scores = [9.0, 1.0, 2.0, 3.0], [0.0, 1.0, 2.0, 3.0]
+
+    def number(epoch_nr, update_nr, net):
+        net.handler.fill(net.buffer.parameters, float(epoch_nr))
+        return scores[epoch_nr]
+
+    trainer = train(
+        Call(lambda epoch, *_: losses[epoch], "loss", "epoch"),
+        Call(number, "score", "epoch"),
+        EarlyStopper("loss", 2, restore_best=True),
+        best := SaveBestNetwork("score", criterion="max"),
+        SaveCheckpoint(tmp_path / "run", best="score", criterion="max"),
+        epochs=9,
+    )
+    assert set(trainer.net.get("parameters")) == {1}
+    for kept in (best.load_best_network(), Trainer.resume(tmp_path / "run-best").net):
+        assert set(kept.get("parameters")) == {3}
 
 
 def test_a_missing_log_is_an_error_once_it_should_be_there(train, tmp_path):

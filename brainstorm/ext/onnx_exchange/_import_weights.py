@@ -261,7 +261,7 @@ def _pooling(imp: Importer, node: Node) -> Value:
     value, order, path, (*sizes, channels) = images(imp, node, axes)
     padding = _padding(node, sizes, kernel, strides, [1] * axes)
     is_up = bool(options.get("ceil_mode"))
-    whole = up_to_last_cell(sizes, kernel, strides, padding) if is_up else padding
+    whole = list(up_to_last_cell(sizes, kernel, strides, padding)) if is_up else padding
     if node.kind == "AveragePool" and options.get("count_include_pad") and any(map(any, padding)):
         # Padding that no window needs would be cells in which further windows begin.
         padding = [(a, min(b, most)) for (a, b), (_, most) in zip(padding, whole, strict=True)]
@@ -269,7 +269,7 @@ def _pooling(imp: Importer, node: Node) -> Value:
         path = imp.add(node, "Padding", path, [*sizes, channels],
                        padding=as_padding(padding)).path  # fmt: skip
         padding = [(0, 0)] * axes
-        whole = up_to_last_cell(sizes, kernel, strides, padding) if is_up else padding
+        whole = list(up_to_last_cell(sizes, kernel, strides, padding)) if is_up else padding
     features = [*_window_sizes(node, sizes, kernel, strides, [1] * axes, whole), channels]
     made = imp.add(node, f"Pooling{axes}D", path, features,
                    kernel_size=_number(kernel), type="max" if node.kind == "MaxPool" else "avg",
