@@ -53,11 +53,11 @@ class SequenceOperations(abc.ABC):
 
     @operation("m(M,N) v(K,1)<M -> out(K,N)")
     def take_rows_mv(self, m: Array, v: Array, out: Array) -> None:
-        """out[i] = m[v[i, 0]]."""
+        """out[i] = m[v[i, 0]], or NaN if there is no such row."""
 
     @operation("m(K,N) v(K,1)<M -> out(M,N)+")
     def add_rows_mv(self, m: Array, v: Array, out: Array) -> None:
-        """out[v[i, 0]] += m[i] for every i; indices may occur several times."""
+        """out[v[i, 0]] += m[i] for every i; indices may occur several times, or be no rows."""
 
     # -- attention ---------------------------------------------------------------------------
 
@@ -119,5 +119,6 @@ class SequenceOperations(abc.ABC):
         The labels of b are those before its first 0; 0 is the blank. p is the sum of the products
         of the probabilities along all paths that give the labels when first repetitions and then
         blanks are removed, over the steps where the mask is not 0. If there is no such path, the
-        loss is infinite and the deltas are 0. (Graves et al., ICML 2006.)
+        loss is infinite and the deltas are 0; if a label is not in [0, K), both are NaN. (Graves
+        et al., ICML 2006.)
         """

@@ -31,7 +31,11 @@ class Alignment:
         self.counts = np.where(zero.any(axis=0), zero.argmax(axis=0), T)
         states = 2 * int(self.counts.max()) + 1
         classes = np.zeros((B, states), np.intp)
-        classes[:, 1::2] = labels[: states // 2, :, 0].T
+        given = labels[: states // 2, :, 0].T
+        is_class = (given > -1) & (given < K)
+        classes[:, 1::2] = np.where(is_class, given, 0)
+        #: Sequences with labels that are no classes.
+        self.wrong = (~is_class & (np.arange(states // 2) < self.counts[:, None])).any(axis=1)
         #: 0 where a state can follow the one before the last, else minus infinity.
         self.skip = np.full((B, max(states - 2, 0)), -np.inf, x.dtype)
         self.skip[(classes[:, 2:] != 0) & (classes[:, 2:] != classes[:, :-2])] = 0
@@ -50,10 +54,12 @@ class Alignment:
     def write(self, loss: np.ndarray, deltas: np.ndarray) -> None:
         """Compute the losses (B, 1) and their derivatives by the scores, (T, B, K)."""
         forward, totals = self._forward()
+        totals[self.wrong] = np.nan
         np.negative(totals, out=loss[:, 0], casting="same_kind")
         np.exp(self.log_p, out=deltas)
         self._subtract_posteriors(forward, deltas)
         deltas[:, np.isinf(totals)] = 0
+        deltas[:, self.wrong] = np.nan
         if self.off is not None:
             deltas[self.off] = 0
 

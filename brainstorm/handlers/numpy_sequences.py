@@ -18,23 +18,27 @@ class NumpySequences(Handler):
     _scratch: Scratch
 
     def take_rows_mv(self, m: Array, v: Array, out: Array) -> None:
-        rows = self._scratch("index", (len(v),), np.intp)
-        np.copyto(rows, v[:, 0], casting="unsafe")
+        rows, outside = _find_rows(self._scratch, v, len(m))
         taken = out if out.flags.c_contiguous else self._scratch("float", out.shape)
-        m.take(rows, axis=0, out=taken, mode="clip")
+        m.take(rows[:, 0], axis=0, out=taken, mode="clip")
+        taken[outside] = np.nan
         if taken is not out:
             np.copyto(out, taken)
 
     def add_rows_mv(self, m: Array, v: Array, out: Array) -> None:
+        rows, outside = _find_rows(self._scratch, v, len(out))
+        if outside.any():
+            rows, m = rows[~outside], m[~outside]
+        if min(out.strides) < 0:
+            np.add.at(out, rows[:, 0], m)
+            return
         # One-dimensional indices into the memory of out: `add.at` is only fast for these.
         row_step, column_step = (step // out.itemsize for step in out.strides)
         extent = (out.shape[0] - 1) * row_step + (out.shape[1] - 1) * column_step + 1
-        where = self._scratch("index", m.shape, np.intp)
+        where = self._scratch("where", m.shape, np.intp)
         np.multiply(self._scratch.positions(m.shape[1]), column_step, out=where)
-        first = self._scratch("first", (len(v), 1), np.intp)
-        np.copyto(first, v, casting="unsafe")
-        np.multiply(first, row_step, out=first)
-        np.add(where, first, out=where)
+        np.multiply(rows, row_step, out=rows)
+        np.add(where, rows, out=where)
         values = m
         if not m.flags.c_contiguous:
             values = self._scratch("float", m.shape)
@@ -62,6 +66,16 @@ class NumpySequences(Handler):
         self, x: Array, labels: Array, mask: Array | None, loss: Array, deltas: Array
     ) -> None:
         Alignment(self._scratch, x, labels, mask).write(loss, deltas)
+
+
+def _find_rows(scratch: Scratch, v: Array, count: int) -> tuple[Array, Array]:
+    """Return the numbers of rows as integers (K, 1), and which are no rows (K,)."""
+    rows = scratch("rows", v.shape, np.intp)
+    with np.errstate(invalid="ignore"):
+        np.copyto(rows, v, casting="unsafe")
+        outside = ~((v > -1) & (v < count))[:, 0]
+    rows[outside] = 0
+    return rows, outside
 
 
 def _write(values: np.ndarray, out: np.ndarray, add: bool) -> None:

@@ -10,9 +10,21 @@ from brainstorm.handlers.base_handler import Handler
 from brainstorm.layers._checks import require_class_indices, require_probabilities, require_shape
 from brainstorm.layers._formula import FormulaLayer
 from brainstorm.layers.base_layer import Declared, Structures
+from brainstorm.optree import functions as fn
 from brainstorm.structure import BufferStructure, StructureTemplate
 
 Shape = tuple[Any, ...]
+
+
+def one_hot(targets: Any, classes: Any) -> Any:
+    """Return the tree that is 1 for the class of a target and 0 for others; NaN if it is none."""
+    is_class = (targets >= 0) * (targets < classes.size) * (fn.floor(targets) == targets)
+    return (classes == targets) + 0.0 / is_class
+
+
+def scaled(factor: Any, values: Any) -> Any:
+    """Return the product, which is 0 where the factor is 0, even if a value is NaN or infinite."""
+    return fn.where(factor, factor * values, 0.0)
 
 
 class TargetLossLayer(FormulaLayer):

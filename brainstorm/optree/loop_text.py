@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from brainstorm.optree.loops import COMBINED, Loop, Read, Write, render_body, typed
+from brainstorm.optree.loops import COMBINED, FLOATING, Loop, Read, Write, render_body, typed
 
 
 class Lines(list[str]):
@@ -52,8 +52,13 @@ class LoopText:
 
     def assign(self, place: str, write: Write, value: str) -> None:
         """Add a statement that stores a value."""
-        sign = "+=" if write.add else "="
-        self.put(f"{place} {sign} ({write.type}){value};")
+        if not write.add:
+            self.put(f"{place} = ({write.type}){value};")
+        elif write.type in FLOATING:
+            self.put(f"{place} += ({write.type}){value};")
+        else:  # the sum is converted, not the value
+            working = "(double)" if write.source[1] in FLOATING else ""
+            self.put(f"{place} = ({write.type})({working}{place} + {value});")
 
     def stored(self, reduced: bool) -> list[int]:
         """Return the arrays that are written from reductions, or from single elements."""

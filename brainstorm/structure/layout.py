@@ -232,7 +232,9 @@ def create_layout(layers: Layers, keep_input_deltas: bool = False) -> tuple[list
     }
     pinned = [*flat.values(), *_joint_internals(layers)]
 
-    order, sharing = _arrange_forward(forward, structures, pinned)
+    # Memory that several layers write one after the other has the name of the last output.
+    last = {target: path for path, target in aliases.items() if ".outputs." in path}
+    order, sharing = _arrange_forward(forward, structures, pinned, last)
     # The deltas of an input are joined like the input.
     place = {path: i for i, path in enumerate(order)}
     place.update((delta, place[path]) for delta, path in twins.items() if path in place)
@@ -312,8 +314,12 @@ def _arrange_forward(
     forward: Mapping[str, list[str]],
     structures: Mapping[str, BufferStructure],
     pinned: list[list[str]],
+    names: Mapping[str, str],
 ) -> tuple[list[str], set[str]]:
-    """Return an order of the sources, and the inputs that are views of them in that order."""
+    """Return an order of the sources, and the inputs that are views of them in that order.
+
+    It is alphabetical if possible, by `names` where a source has one.
+    """
     candidates: dict[str, list[str]] = {}
     taken: set[tuple[str, str]] = set()
     for sink, paths in forward.items():
@@ -324,7 +330,8 @@ def _arrange_forward(
         if joinable and not claims & taken:
             candidates[sink] = paths
             taken |= claims
-    sources = sorted({path for paths in candidates.values() for path in paths})
+    found = {path for paths in candidates.values() for path in paths}
+    sources = sorted(found, key=lambda path: names.get(path, path))
     order, left_out = arrange_sources(sources, candidates, pinned)
     return order, set(candidates) - set(left_out)
 

@@ -240,7 +240,7 @@ class Invocation:
     Args:
         handler: The handler that computes.
         arguments: The arguments.
-        strided: Make every array a slice of a wider one, on the last axis.
+        strided: Make arrays slices of wider ones, on the last axis, and vectors columns.
         scalars_in_memory: Give scalars as arrays of one element.
     """
 
@@ -266,10 +266,11 @@ class Invocation:
 
     def _place(self, name: str, values: np.ndarray) -> Array:
         if self._strided and values.ndim:
-            length = values.shape[-1]
-            self._whole[name] = self.handler.zeros((*values.shape[:-1], length + 5))
-            self.handler.fill(self._whole[name], BESIDE)
-            array = self._whole[name][(slice(None),) * (values.ndim - 1) + (slice(2, length + 2),)]
+            *outer, length = values.shape if values.ndim > 1 else (*values.shape, 1)
+            whole = self._whole[name] = self.handler.zeros((*outer, length + 5))
+            self.handler.fill(whole, BESIDE)
+            last = slice(2, length + 2) if values.ndim > 1 else 2
+            array = whole[(*(slice(None),) * len(outer), last)]
             self.handler.set_from_numpy(array, values)
             return array
         return self.handler.create_from_numpy(values.astype(self.handler.dtype))

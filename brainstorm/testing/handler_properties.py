@@ -88,7 +88,7 @@ def results_equal_the_reference(harness: HandlerHarness) -> None:
 
 @HANDLER_PROPERTIES
 def slices_of_wider_arrays_do_as_well(harness: HandlerHarness) -> None:
-    """On the last axis, except for images; and nothing is written beside them."""
+    """On the last axis, and columns of matrices, except for images; nothing is written beside."""
     for arguments in harness.examples():
         if arguments.contract.name in vars(ImageOperations):  # always contiguous
             continue

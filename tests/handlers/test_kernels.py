@@ -76,6 +76,20 @@ def test_reductions_of_integers_are_those_of_numpy(dtype, shape, axis, compute, 
     integer_reductions.check(values, axis, compute)
 
 
+@pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.uint8, np.int32, np.int64])
+@pytest.mark.parametrize("given", [np.float32, np.int8])
+def test_a_sum_in_an_integer_array_is_converted_and_not_what_is_added(dtype, given, execute, rng):
+    x = Variable((4, 40), given)
+    values = (rng.integers(-9, 9, x.shape) / (2 if given == np.float32 else 1)).astype(given)
+    old = rng.integers(0, 9, x.shape).astype(dtype)
+    program, (found, sums) = linearise([x, fn.sum(x, 1)]), (old.copy(), old[:, :1].copy())
+    execute(program, [values], [found, sums], True)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(found, (old + values).astype(dtype))
+        total = values.sum(1, keepdims=True, dtype=np.float64)
+        np.testing.assert_array_equal(sums, (old[:, :1] + total).astype(dtype))
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_numbers_arrive_rounded_to_the_type_of_the_loop(dtype, compute):
     a = np.array([-1.5, 0.0, 3.0, np.nan, np.inf], dtype)

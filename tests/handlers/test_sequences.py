@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from brainstorm.handlers import NativeHandler, NumpyHandler, PyCudaHandler
+from brainstorm.handlers import NativeHandler, NumpyHandler
 
 RND = np.random.RandomState(5)
 
@@ -37,16 +37,28 @@ def test_fractions_of_numbers_of_rows_are_cut_off(kind):
     np.testing.assert_array_equal(handler.get_numpy_copy(table), [[1], [3], [1]])
 
 
-@pytest.mark.parametrize("kind", [NativeHandler, PyCudaHandler], indirect=True)
-def test_numbers_that_are_no_rows_touch_nothing_else(kind):
+def test_numbers_that_are_no_rows_give_nan_and_add_nothing(kind):
     handler = kind(seed=1)
-    table, out = on(handler, [[0, 1], [2, 3], [4, 5]]), handler.zeros((5, 2))
-    numbers = on(handler, [[-7], [1e9], [1e30], [np.nan], [1]])
+    table, out = on(handler, [[0, 1], [2, 3], [4, 5]]), handler.zeros((7, 2))
+    numbers = on(handler, [[-7], [1e9], [1e30], [np.nan], [1], [-1], [3]])
     handler.take_rows_mv(table, numbers, out)
-    expected = [[0, 1], [4, 5], [4, 5], [0, 1], [2, 3]]
+    expected = [[np.nan] * 2] * 4 + [[2, 3]] + [[np.nan] * 2] * 2
     np.testing.assert_array_equal(handler.get_numpy_copy(out), expected)
-    handler.add_rows_mv(handler.ones((5, 2)), numbers, table)
+    handler.add_rows_mv(handler.ones((7, 2)), numbers, table)
     np.testing.assert_array_equal(handler.get_numpy_copy(table), [[0, 1], [3, 4], [4, 5]])
+
+
+@pytest.mark.parametrize("kind", [NumpyHandler, NativeHandler], indirect=True)
+@pytest.mark.parametrize("turned", [np.s_[::-1], np.s_[:, ::-1], np.s_[::-1, ::-1], np.s_[::-2]])
+def test_rows_of_reversed_views(kind, turned):
+    handler, memory, expected = kind(np.float64, seed=1), np.zeros((6, 3)), np.zeros((6, 3))
+    rows, numbers = np.arange(1.0, 7.0).reshape(2, 3), np.array([[0.0], [2.0]])
+    np.add.at(expected[turned], [0, 2], rows)
+    handler.add_rows_mv(rows, numbers, memory[turned])
+    np.testing.assert_array_equal(memory, expected)
+    out = np.zeros((4, 3))[::2, ::-1]
+    handler.take_rows_mv(memory[turned], numbers, out)
+    np.testing.assert_array_equal(out, rows)
 
 
 # -- alignment ----------------------------------------------------------------------------------
@@ -109,6 +121,19 @@ def test_labels_that_do_not_fit_have_an_infinite_loss_and_no_deltas(dtype):
     np.testing.assert_array_equal(np.isinf(loss[:, 0]), [True, False, False])
     assert not deltas[:, 0].any()
     assert np.isfinite(deltas).all()
+
+
+@pytest.mark.parametrize("wrong", [4.0, 1e30, -1.0, np.nan])
+def test_labels_that_are_no_classes_have_no_loss(kind, wrong):
+    handler = kind(seed=1)
+    labels = np.array([[[1.0], [1], [2]], [[wrong], [2], [0]], [[0], [0], [wrong]]])
+    x, loss = on(handler, RND.normal(size=(3, 3, 4))), handler.zeros((3, 1))
+    deltas = handler.zeros((3, 3, 4))
+    handler.ctc_loss(x, on(handler, labels), None, loss, deltas)
+    found = [handler.get_numpy_copy(array) for array in (loss[:, 0], deltas)]
+    assert np.isnan(found[0]).tolist() == [True, False, False]  # after a 0 anything may follow
+    assert np.isnan(found[1]).all(axis=(0, 2)).tolist() == [True, False, False]
+    assert np.isfinite(found[1][:, 1:]).all()
 
 
 def test_ctc_of_long_sequences_and_large_scores():

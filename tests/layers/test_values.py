@@ -463,3 +463,44 @@ def test_what_a_mask_leaves_out_may_be_anything(wrong: float, handler: NumpyHand
     np.testing.assert_array_equal(harness.get("outputs.default")[:, 0, 0], [2.0, 0.0])
     run_backward(harness)
     np.testing.assert_array_equal(harness.get("input_deltas.default")[1], np.zeros((1, 3)))
+
+
+def of_indirect_targets(create: Any, handler: Handler, targets: list, mask: list) -> Network:
+    """Return a network after both passes, whose targets come out of a layer and are masked."""
+    shapes = {"default": ("T", "B", 3), "both": ("T", "B", 2), "mask": ("T", "B", 1)}
+    inp, loss, kept = bl.Input(shapes), create(name="Out"), bl.Mask()
+    inp >> bl.FullyConnected(3, "linear", name="F") >> loss - "loss" >> kept >> bl.Loss()
+    inp - "both" >> bl.Slice(0, 1) >> "targets" - loss
+    inp - "mask" >> "mask" - kept
+    net = Network.from_layer(inp, handler=handler)
+    net.initialize(0.5)
+    both = np.stack([targets, targets], axis=1)[None]
+    x = np.random.RandomState(1).normal(size=(1, len(targets), 3))
+    net.provide_external_data(
+        {"default": x, "both": both, "mask": np.array(mask, float)[None, :, None]}
+    )
+    net.forward_pass(training_pass=True)
+    net.backward_pass()
+    return net
+
+
+@pytest.mark.parametrize("handler", [NumpyHandler(np.float64), NativeHandler()])
+@pytest.mark.parametrize("wrong", [-1.0, 3.0, 1.5, np.nan])
+@pytest.mark.parametrize(
+    "create",
+    [
+        bl.SoftmaxCE,
+        lambda name: bl.SoftmaxCE(name, class_weights=[1, 2, 3], label_smoothing=0.1),
+        lambda name: bl.HingeLoss(name=name),
+    ],
+    ids=["SoftmaxCE", "weighted", "HingeLoss"],
+)
+def test_targets_that_are_no_classes_have_no_loss_unless_they_are_masked(
+    create: Any, wrong: float, handler: Handler
+) -> None:
+    right = of_indirect_targets(create, handler, [1.0, 2.0, 0.0], [1, 1, 0])
+    masked = of_indirect_targets(create, handler, [1.0, 2.0, wrong], [1, 1, 0])
+    counted = of_indirect_targets(create, handler, [1.0, 2.0, wrong], [1, 1, 1])
+    for path in ("F.gradients.W", "Loss.outputs.loss"):
+        np.testing.assert_array_equal(masked.get(path), right.get(path))
+        assert np.isnan(counted.get(path)).all()

@@ -171,8 +171,8 @@ def build_product(
     fits = a.ndim == b.ndim == out.ndim > 1 and a.shape[-1] == b.shape[-2]
     if not fits or out.shape[-2:] != (a.shape[-2], b.shape[-1]):
         raise UnsupportedError("the shapes do not fit")  # NumPy raises the error, or broadcasts
-    if bias is not None and bias.shape != (out.shape[-1],):
-        raise UnsupportedError("the bias does not fit")
+    if bias is not None and not (bias.shape == (out.shape[-1],) and bias.flags.c_contiguous):
+        raise UnsupportedError("the bias does not fit")  # the library ignores its stride
     plain = bias is None and activation is None and a.ndim == 2
     if plain and is_small(len(out), a.shape[1], out.shape[1], out.itemsize):
         with contextlib.suppress(UnsupportedError):

@@ -10,8 +10,7 @@ from brainstorm.handlers.native.library import UnsupportedError
 from brainstorm.handlers.native.primitives import Primitives, check_arrays
 from brainstorm.utils import Array
 
-#: An index outside of the table reads its first or last row, and adds nothing: other memory is
-#: never accessed, for any numbers.
+#: Other memory is never accessed, for any numbers.
 _SOURCE = """
 enum { COUNT, WIDTH, ROWS, TABLE_ROW, NUMBER_STEP, OTHER_ROW, ADDS };
 void rows(void *const *pointers, const int64_t *n) {
@@ -20,13 +19,14 @@ void rows(void *const *pointers, const int64_t *n) {
   for (int64_t i = 0; i < n[COUNT]; i++) {
     const double number = numbers[i * n[NUMBER_STEP]];  // float32 has not every n[ROWS]
     const int inside = number > -1 && number < n[ROWS];
-    const int64_t row = inside ? (int64_t)number : number > 0 ? n[ROWS] - 1 : 0;
-    real *restrict there = table + row * n[TABLE_ROW];
+    real *restrict there = table + (inside ? (int64_t)number : 0) * n[TABLE_ROW];
     real *restrict here = other + i * n[OTHER_ROW];
-    if (!n[ADDS])
-      for (int64_t j = 0; j < n[WIDTH]; j++) here[j] = there[j];
-    else if (inside)
+    if (inside && n[ADDS])
       for (int64_t j = 0; j < n[WIDTH]; j++) there[j] += here[j];
+    else if (inside)
+      for (int64_t j = 0; j < n[WIDTH]; j++) here[j] = there[j];
+    else if (!n[ADDS])
+      for (int64_t j = 0; j < n[WIDTH]; j++) here[j] = 0.0 / 0.0;
   }
 }
 """

@@ -46,7 +46,12 @@ struct Sequence {
 
     __device__ int label(int state) const
     {
-        return state & 1 ? (int)labels[(size_t)(state / 2) * batch + b] : 0;
+        return state & 1 && is_class(state / 2) ? (int)labels[(size_t)(state / 2) * batch + b] : 0;
+    }
+    __device__ bool is_class(int place) const
+    {
+        const float label = labels[(size_t)place * batch + b];
+        return label > -1.0f && label < classes;
     }
     // Whether a state can be reached from the one before the last.
     __device__ bool skips(int state) const
@@ -69,8 +74,10 @@ extern "C" __global__ void align(const float *x, const float *labels, const floa
     const Sequence sequence = {x, labels, log_sums, b, batch, classes};
     forward += (size_t)b * steps * most;
     backward += (size_t)b * 2 * most;
+    bool wrong = false;
     int count = 0;
-    while (count < steps && labels[(size_t)count * batch + b] != 0.0f) count++;
+    for (; count < steps && labels[(size_t)count * batch + b] != 0.0f; count++)
+        wrong |= !sequence.is_class(count);
     const int states = 2 * count + 1;
 
     // ln p of each state with all before it, relative to the most probable state of the step.
@@ -96,7 +103,7 @@ extern "C" __global__ void align(const float *x, const float *labels, const floa
     }
     float end = row[states - 1];
     if (count) end = log_add(end, row[states - 2]);
-    const float total = (float)(peaks + end);
+    const float total = wrong ? INFINITY - INFINITY : (float)(peaks + end);
     if (first == 0) loss[b] = -total;
 
     // ln p of all after each state; the deltas are probabilities without and with the labels.
@@ -119,7 +126,8 @@ extern "C" __global__ void align(const float *x, const float *labels, const floa
             float share = 0.0f;
             for (int s = 0; s < states; s++) share += sequence.label(s) == k ? out[s] : 0.0f;
             const bool silent = off || total == NOTHING;
-            delta[k] = silent ? 0.0f : expf(sequence.log_p(t, k)) - share / sum;
+            const float slope = expf(sequence.log_p(t, k)) - share / sum;
+            delta[k] = silent ? 0.0f : wrong ? total : slope;
         }
         largest = NOTHING;
         for (int s = first; s < states; s += threads) {

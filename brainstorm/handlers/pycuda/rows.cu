@@ -13,21 +13,15 @@ static __device__ __forceinline__ long long index_at(const void *v, int is_float
     return at < 0 ? at + back : at;
 }
 
-static __device__ __forceinline__ int row_of(const void *v, int is_float, size_t i, int back,
-                                             int rows)
-{
-    const long long at = index_at(v, is_float, i, back);
-    return at < 0 ? 0 : at < rows ? (int)at : rows - 1;
-}
-
 // out (outer, picks, inner) = rows of table (outer, size, inner): those that v (picks) names, or
-// with `each` of v (outer, picks, inner) an element for each of out.
+// with `each` of v (outer, picks, inner) an element for each of out; NaN where there is no such row.
 static __device__ __forceinline__ float take_rows(const float *table, const void *v, unsigned i,
                                                   int size, int picks, int inner, int each,
                                                   int is_float, int back)
 {
     const unsigned column = i % inner, pick = i / inner % picks, outer = i / inner / picks;
-    const int row = row_of(v, is_float, each ? i : pick, back, size);
+    const long long row = index_at(v, is_float, each ? i : pick, back);
+    if (row < 0 || row >= size) return INFINITY - INFINITY;
     return table[((size_t)outer * size + row) * inner + column];
 }
 
@@ -40,8 +34,9 @@ extern "C" __global__ void scatter_each(const float *values, const void *v, floa
         const unsigned column = i % inner, outer = i / inner;
         for (int k = 0; k < picks; k++) {
             const size_t from = ((size_t)outer * picks + k) * inner + column;
-            const int row = row_of(v, is_float, from, back, size);
-            out[((size_t)outer * size + row) * inner + column] += values[from];
+            const long long row = index_at(v, is_float, from, back);
+            if (row >= 0 && row < size)
+                out[((size_t)outer * size + row) * inner + column] += values[from];
         }
     }
 }
