@@ -122,6 +122,7 @@ ITERATORS = {
     "items": lambda: di.DatasetMinibatches(ITEMS, 3),
     "iterable": lambda: di.AddSaltNPepper(di.IterableBatches(six_batches), {"default": 0.1}),
     "mixed": lambda: di.MixUp(di.Minibatches(3, **SEQUENCES), ["default"]),
+    "mixed chunks": lambda: di.MixUp(di.SequenceChunks(2, 4, **SEQUENCES), ["default"]),
     "normalized": lambda: di.Normalize(di.Minibatches(3, **SEQUENCES), {"default": ([0, 1, 2], 3)}),
     "user's": RandomRows,
     "user's changed": lambda: di.AddGaussianNoise(EveryOther(2, **SEQUENCES), {"default": 0.1}),

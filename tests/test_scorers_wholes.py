@@ -133,14 +133,33 @@ def test_scores_are_those_of_scikit_learn(scorer, peer, data, cuts, masked):
 def test_what_cannot_be_told_is_not_a_number():
     t = np.ones((3, 1))
     assert np.isnan(AreaUnderCurve().aggregate(AreaUnderCurve()(t, t)))
-    assert np.isnan(Precision().aggregate([Precision()(0 * t, 0 * t)]))
     assert np.isnan(RSquared().aggregate([RSquared()(t[:1], t[:1])]))
-    for scorer in (AreaUnderCurve(), Recall(), RSquared()):
+    for scorer in (AreaUnderCurve(), RSquared()):
         assert np.isnan(scorer.aggregate(np.atleast_2d(scorer(t, t, 0 * t))))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert RSquared().aggregate([RSquared()(t, t)]) == metrics.r2_score(t, t) == 1
         assert RSquared().aggregate([RSquared()(t, 2 * t)]) == metrics.r2_score(t, 2 * t) == 0
+
+
+@pytest.mark.parametrize("of_class", [None, 0])
+@pytest.mark.parametrize("kind", [Precision, Recall, FScore])
+def test_of_no_yes_the_score_is_0_as_in_scikit_learn(kind, of_class):
+    none, scorer = np.zeros((3, 1)), kind(of_class=of_class)
+    assert scorer.aggregate([scorer(none, none)]) == 0.0
+    assert metrics.precision_score(none, none, zero_division=0.0) == 0.0
+
+
+@pytest.mark.parametrize("kind", [Hamming, Precision, Recall, FScore, AreaUnderCurve])
+def test_batches_that_do_not_count_are_not_looked_at(kind):
+    """Their targets may be anything, such as the mark of what is unknown."""
+    scorer, there = kind(mask_name="mask"), np.ones((3, 1))
+    t, p = np.array([[0.0], [1], [1]]), np.array([[0.2], [0.9], [0.4]])
+    padded, mask = np.concatenate([t, -100 * there]), np.concatenate([there, 0 * there])
+    twice = np.concatenate([p, p])
+    expected = evaluated(np.concatenate([t, t]), twice, mask + 1 - mask, [scorer])
+    assert evaluated(padded, twice, mask, [scorer]) == expected
+    assert np.isnan(evaluated(padded, twice, 0 * mask, [scorer])[scorer.__name__])
 
 
 ALL = [Accuracy, AreaUnderCurve, FScore, Hamming, MeanSquaredError, Precision, RSquared, Recall]

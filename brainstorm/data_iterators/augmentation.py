@@ -75,7 +75,12 @@ class AddSaltNPepper(Wrapper):
 
 
 class _OfImages(Wrapper):
-    """Base class of wrappers of images: (T, B, rows, columns, channels)."""
+    """Base class of wrappers of images: (T, B, rows, columns, channels).
+
+    Data of all names get the same random numbers.
+    """
+
+    draws_per_sequence = True
 
     def __init__(self, iter: DataIterator, settings: Mapping[str, Any]) -> None:
         super().__init__(iter, settings)
@@ -86,6 +91,13 @@ class _OfImages(Wrapper):
                     f"expected images of shape (T, B, rows, columns, channels), got ({given})",
                     name,
                 )
+
+    def transform_batch(self, batch: Batch) -> Batch:
+        drawn_from, changed = self.rnd.__getstate__(), {}
+        for name in self.settings:
+            self.rnd.__setstate__(drawn_from)
+            changed[name] = self.transform(name, batch[name])
+        return changed
 
 
 class _WithValues(_OfImages):
@@ -125,6 +137,8 @@ class _WithValues(_OfImages):
 
 class Flip(_OfImages):
     """Mirror images left to right; all time steps of a sequence together.
+
+    Images of all names are mirrored together.
 
     Args:
         iter: The iterator to wrap.
@@ -180,6 +194,8 @@ class Pad(_WithValues):
 class RandomCrop(_OfImages):
     """Cut a random part out of each image, the same for all time steps of a sequence.
 
+    Images of the same size are cut alike, such as images and their label maps.
+
     Args:
         iter: The iterator to wrap.
         shape_dict: Data name to the (rows, columns) of the part. The data are
@@ -212,6 +228,8 @@ class RandomCrop(_OfImages):
 class Rotate90(_OfImages):
     """Turn square images by 90, 180 or 270 degrees; all time steps of a sequence together.
 
+    Images of all names are turned together.
+
     Args:
         iter: The iterator to wrap.
         prob_dict: Data name to the probability that a sequence is turned; the three angles are
@@ -243,6 +261,8 @@ class Rotate90(_OfImages):
 
 class Cutout(_WithValues):
     """Cover a random square in each image, the same for all time steps of a sequence.
+
+    In images of the same size it has the same centre.
 
     The centre of the square is any pixel, so that a part of it may lie outside of the image
     (DeVries and Taylor, "Improved Regularization of Convolutional Neural Networks with Cutout",
@@ -291,6 +311,8 @@ class MixUp(Wrapper):
         IteratorValidationError: While iterating, if some of the data are class numbers: integer
             arrays (T, B, 1).
     """
+
+    draws_per_sequence = True
 
     def __init__(
         self,

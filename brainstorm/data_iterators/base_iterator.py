@@ -200,7 +200,14 @@ class Wrapper(DataIterator):
 
     Raises:
         IteratorValidationError: `iter` is not an iterator, or has no data of such a name.
+
+    Attributes:
+        draws_per_sequence: Whether all parts of long sequences get the same random numbers; set by
+            the class.
     """
+
+    draws_per_sequence = False
+    _drawn_from: Any = None  # the state of the random numbers before those of these sequences
 
     def __init__(self, iter: DataIterator, settings: Mapping[str, Any]) -> None:
         if not isinstance(iter, DataIterator):
@@ -225,13 +232,23 @@ class Wrapper(DataIterator):
         return self._change(self.iter.resume_epoch(given, handler))
 
     def _change(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        for batch in batches:
-            changed = copy.copy(batch)  # it may be a subclass of dict
-            alone = self.per_sequence
-            seen = {name: array[None] if name in alone else array for name, array in batch.items()}
-            for name, array in self.transform_batch(seen).items():
-                changed[name] = array[0] if name in alone else array
-            yield changed
+        before = drawn_from = self._drawn_from
+        try:
+            for batch in batches:
+                if self.draws_per_sequence:
+                    if drawn_from is not None and getattr(batch, "continues", False):
+                        self.rnd.__setstate__(drawn_from)
+                    self._drawn_from = drawn_from = self.rnd.__getstate__()
+                yield self._changed(batch)
+        finally:  # an epoch in which this one was done, for an evaluation, goes on
+            self._drawn_from = before
+
+    def _changed(self, batch: Batch) -> Batch:
+        changed, alone = copy.copy(batch), self.per_sequence  # it may be a subclass of dict
+        seen = {name: array[None] if name in alone else array for name, array in batch.items()}
+        for name, array in self.transform_batch(seen).items():
+            changed[name] = array[0] if name in alone else array
+        return changed
 
     def transform_batch(self, batch: Batch) -> Batch:
         """Return the changed arrays of a batch, by name."""
@@ -245,10 +262,12 @@ class Wrapper(DataIterator):
         return self.iter.gather(value)
 
     def get_state(self) -> dict[str, Any]:
-        return {**super().get_state(), "iter": self.iter.get_state()}
+        drawn = {} if self._drawn_from is None else {"drawn_from": self._drawn_from}
+        return {**super().get_state(), **drawn, "iter": self.iter.get_state()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         super().set_state(state)
+        self._drawn_from = state.get("drawn_from")
         self.iter.set_state(state["iter"])
 
     def _describe_epoch(self) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class Normalize(Wrapper):
     def transform(self, name: str, array: Array) -> Array:
         dtype = float_dtype(array)
         mean, std = self._arrays[name]
-        precise = np.result_type(array, dtype)  # float32 is too coarse for large integers
+        precise = np.result_type(array, np.float32)  # float64 for large integers
         normalized = array - mean.astype(precise)
         normalized /= std.astype(precise)
         return normalized.astype(dtype, copy=False)
@@ -67,8 +67,8 @@ def channel_statistics(iter: DataIterator, *names: str, mask_name: str | None = 
     Args:
         iter: Yields the training data.
         *names: The data names.
-        mask_name: The name of a mask (T, B, 1): only steps where it is not 0 count. Of data
-            (B, features...) all count.
+        mask_name: The name of a mask (T, B, 1) or (B, 1): only steps where it is not 0 count. Of
+            data (B, features...) all count.
 
     Returns:
         Data name to (means, standard deviations): for each element of the last axis over all
@@ -115,7 +115,8 @@ def _get_rows(batch: Batch, name: str, mask_name: str | None) -> np.ndarray:
     """Return all values of a batch that count, as (values, channels)."""
     array = batch[name]
     if mask_name is not None:
-        array = array[np.asarray(batch[mask_name])[:, :, 0] != 0]
+        mask = np.asarray(batch[mask_name])[..., 0] != 0  # of time steps, or of whole sequences
+        array = array[np.broadcast_to(mask, array.shape[:2])]
     return np.asarray(array, np.float64).reshape(-1, array.shape[-1])
 
 

@@ -232,7 +232,7 @@ def aggregate_losses_and_scores(
     for scorer in scorers:
         rows = list(scores[scorer.__name__])
         is_known = not np.isnan(rows).any()
-        results[scorer.__name__] = scorer.aggregate(rows) if is_known else float("nan")
+        results[scorer.__name__] = scorer.aggregate(rows) if rows and is_known else float("nan")
     return results
 
 
@@ -252,7 +252,8 @@ def _score(
     weight = len(true_labels) if mask is None else float(mask.sum(dtype=float))
     if mask is not None:
         counts = mask[:, 0] != 0
-        counts[:1] |= not counts.any()  # so that scorers get at least one row
+        if not counts.any():
+            return []
         true_labels, predicted, mask = true_labels[counts], predicted[counts], mask[counts]
     unknown_values = np.isnan(predicted)
     is_unknown = unknown_values.any() or np.isnan(true_labels).any()

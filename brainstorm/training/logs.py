@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import csv
 import io
 import json
@@ -150,6 +151,8 @@ def _append(logs: dict[str, Any], name: str, entry: Any, path: str) -> None:
             _append(below, str(key), value, f"{path}.{key}")
     else:
         value = entry.item() if isinstance(entry, np.generic) else entry
+        if isinstance(value, (np.ndarray, list, tuple)):
+            value = copy.deepcopy(value)  # it may change later, as buffers do
         _append_value(logs, name, value)
 
 

@@ -130,6 +130,11 @@ class Trainer(ShownAsTree, Describable):
                 f"Trainer.add_hook: the name {hook.__name__!r} is taken. Give the hook another "
                 f"one: name='...'."
             )
+        if self._progress is not None:
+            raise TrainingError(
+                f"Trainer.add_hook: expected no training to be running, got the hook "
+                f"{hook.__name__!r} during one, in which it would not run. Add it before."
+            )
         hook.check_choice("role", hook.role, ROLES)
         if hook.trainer not in (None, self):
             hook.begin_anew(self.logs)

@@ -173,6 +173,25 @@ def test_statistics_leave_out_what_is_padded():
     np.testing.assert_allclose(found, [every.mean(axis=0), every.std(axis=0)])
 
 
+def test_statistics_leave_out_sequences_of_a_mask():
+    x, mask = RND.normal(3, 2, (4, 6, 2)), np.arange(6)[:, None] % 3 > 0
+    iterator = Undivided(default=x, mask=mask, per_sequence=["mask"])
+    found = channel_statistics(iterator, "default", mask_name="mask")["default"]
+    kept = x[:, mask[:, 0]].reshape(-1, 2)
+    np.testing.assert_allclose(found, [kept.mean(axis=0), kept.std(axis=0)])
+
+
+@pytest.mark.parametrize("mean", [0.0, 1000.0, 60000.0])
+def test_halves_are_normalized_with_more_digits(mean):
+    x = (mean + RND.randint(-9, 9, (1, 300, 1)) * max(mean / 1000, 1)).astype(np.float16)
+    source = Undivided(default=np.concatenate([x, -x[:, : int(mean > 1e4)]], axis=1))
+    statistics = channel_statistics(source, "default")
+    found, (means, stds) = only(Normalize(source, statistics)), statistics["default"]
+    expected = (source.data["default"].astype(float) - means) / stds
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found, expected, rtol=6e-4, atol=2e-5)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e200])
 def test_statistics_that_are_not_finite(bad):
     data = IMAGES.astype(float)

@@ -24,6 +24,7 @@ from brainstorm.data_iterators import (
     Pad,
     RandomCrop,
     Rotate90,
+    SequenceChunks,
     Undivided,
     Wrapper,
 )
@@ -206,6 +207,53 @@ def test_flip_mirrors_whole_sequences(dtype):
     unchanged = [np.array_equal(flipped[:, b], images[:, b]) for b in range(200)]
     assert all(m or u for m, u in zip(mirrored, unchanged, strict=True))
     assert np.mean(mirrored) == pytest.approx(0.3, abs=0.15)
+
+
+IMAGE_WRAPPERS = {
+    "Flip": (Flip, 0.5),
+    "RandomCrop": (RandomCrop, (2, 2)),
+    "Rotate90": (Rotate90, 0.5),
+    "Cutout": (Cutout, 2),
+}
+each_of_images = pytest.mark.parametrize("name", IMAGE_WRAPPERS)
+
+
+@each_of_images
+def test_images_and_their_label_maps_are_changed_alike(name):
+    make, setting = IMAGE_WRAPPERS[name]
+    maps = (SQUARES.sum(axis=-1, keepdims=True) + 1).astype(np.int64)
+    data = Minibatches(4, shuffle=False, default=SQUARES + 1, targets=maps)
+    changed = make(data, {"default": setting, "targets": setting})
+    for batch in [*changed(), *changed()]:
+        sums = (batch["default"] - (batch["targets"] > 0)).sum(axis=-1, keepdims=True)
+        np.testing.assert_array_equal(sums + (batch["targets"] > 0), batch["targets"])
+
+
+@each_of_images
+@pytest.mark.parametrize("interrupts", [False, True])
+def test_parts_of_sequences_are_changed_like_the_first(name, interrupts):
+    """Also if the same data are used for something else in between."""
+    make, setting = IMAGE_WRAPPERS[name]
+    still = np.repeat(SQUARES[:1] + 1, 6, axis=0)
+    changed = make(SequenceChunks(2, 4, default=still), {"default": setting})
+    seen = []
+    for batch in changed():
+        if batch.continues:
+            np.testing.assert_array_equal(batch["default"], seen[-1])
+        seen.append(batch["default"])
+        if interrupts:
+            list(changed())
+    assert len(seen) == 6
+    assert not np.array_equal(seen[0], seen[-1])
+
+
+def test_mixtures_of_sequences_are_the_same_in_all_their_parts():
+    still = np.repeat(IMAGES[:1], 6, axis=0)
+    chunks = SequenceChunks(2, 6, shuffle=False, default=still)
+    first, *others = (batch["default"] for batch in MixUp(chunks, ["default"])())
+    assert len(others) == 2
+    for other in others:
+        np.testing.assert_array_equal(other, first)
 
 
 def test_flip_extremes_and_default():

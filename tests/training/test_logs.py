@@ -67,6 +67,15 @@ def test_none_is_not_recorded():
     assert logs.paths() == []
 
 
+@pytest.mark.parametrize("change", [np.array([1.0, 2.0]), [1.0, 2.0]])
+def test_what_changes_later_is_recorded_as_it_was(change):
+    logs = Logs()
+    logs.append("hook", change)
+    logs.append("more", {"inner": change})
+    change[0] = 9.0
+    assert [list(value) for value in (*logs["hook"], *logs["more.inner"])] == [[1.0, 2.0]] * 2
+
+
 def test_values_and_mappings_do_not_mix(logs):
     with pytest.raises(TrainingError, match=r"log 'validation': expected a mapping as before"):
         logs.append("validation", 3.0)
