@@ -330,7 +330,9 @@ def get_description(this: Any) -> Any:
     """
     if isinstance(this, Describable):
         return this.__describe__()
-    if isinstance(this, (np.ndarray, np.generic)):
+    if isinstance(this, np.longdouble):
+        this = float(this)
+    elif isinstance(this, (np.ndarray, np.generic)) and not isinstance(this, np.clongdouble):
         return get_description(this.tolist())
     if isinstance(this, float) and not math.isfinite(this):
         raise DescriptionError(f"{this!r} cannot be written as JSON. Use None for 'no limit'.")

@@ -87,6 +87,8 @@ def test_objects_inside_objects():
         (np.float32(0.5), 0.5),
         (np.int64(3), 3),
         (np.bool_(True), True),
+        (np.longdouble(0.5), 0.5),
+        (np.ones(2, np.longdouble), [1.0, 1.0]),
         ((1, (2,)), [1, [2]]),
     ],
 )

@@ -221,12 +221,21 @@ class Minibatches(PlannedBatches):
         for file in self._files:
             file.check()
         batch = {
-            name: take(array, (steps,)[: self.batch_axis(name)], indices)
-            for name, array in self.data.items()
+            name: self._take(name, (steps,)[: self.batch_axis(name)], indices) for name in self.data
         }
         for name in self._on_disk:  # the others were checked before
             check_finite(self, name, batch[name], indices, steps.start)
         return batch
+
+    def _take(self, name: str, steps: tuple[slice, ...], indices: np.ndarray) -> np.ndarray:
+        try:
+            return take(self.data[name], steps, indices)
+        except (OSError, RuntimeError, ValueError, IndexError) as error:
+            raise self._fail(
+                f"expected an array that stays as it was, got one that cannot be read: {error}. "
+                f"Keep its file open and unchanged.",
+                name,
+            ) from error
 
     def _count_steps(self, indices: np.ndarray) -> int:
         """Return the number of time steps of a batch of these sequences."""

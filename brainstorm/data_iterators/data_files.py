@@ -61,7 +61,8 @@ def save_data(filename: PathLike, data: Mapping[str, Any]) -> None:
 
     Raises:
         OSError: The file cannot be written; its previous content is kept.
-        ValidationError: A value is neither numbers nor bytes; the file is not changed.
+        ValidationError: A name is no text, or a value neither numbers (of at most 64 bits, or two
+            such) nor bytes; the file is not changed.
     """
     if not isinstance(data, Mapping):
         raise ValidationError(
@@ -73,11 +74,13 @@ def save_data(filename: PathLike, data: Mapping[str, Any]) -> None:
 
 def _write_group(group: Any, data: Mapping[str, Any]) -> None:
     for name, value in data.items():
+        if not isinstance(name, str) or name.strip("./") == "":
+            raise ValidationError(f"save_data: expected a text as name, got {name!r}.")
         if isinstance(value, Mapping):
             _write_group(group.create_group(name), value)
         else:
             array = as_array(value, f"save_data, {name!r}")
-            if array.dtype.kind not in "biufcS":
+            if array.dtype.kind not in "biufcS" or array.dtype.char in "gG":
                 raise ValidationError(
                     f"save_data, {name!r}: expected an array of numbers, got dtype {array.dtype}. "
                     f"Convert it, texts to bytes with numpy.char.encode."

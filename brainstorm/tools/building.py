@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from brainstorm.errors import (
     NetworkValidationError,
     UnknownPathError,
@@ -140,7 +142,7 @@ def _add_data(
 
 
 def _as_tuple(shape: Shape) -> tuple[int, ...]:
-    return tuple(shape) if isinstance(shape, Sequence) else (shape,)
+    return tuple(shape) if isinstance(shape, (Sequence, np.ndarray)) else (shape,)
 
 
 # -- networks from a text -----------------------------------------------------------------------

@@ -151,6 +151,7 @@ def _append(logs: dict[str, Any], name: str, entry: Any, path: str) -> None:
             _append(below, str(key), value, f"{path}.{key}")
     else:
         value = entry.item() if isinstance(entry, np.generic) else entry
+        value = float(value) if isinstance(value, np.longdouble) else value  # which is no float
         if isinstance(value, (np.ndarray, list, tuple)):
             value = copy.deepcopy(value)  # it may change later, as buffers do
         _append_value(logs, name, value)

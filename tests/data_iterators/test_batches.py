@@ -271,3 +271,16 @@ def test_unfit_options(options, text):
 def test_base_is_abstract():
     with pytest.raises(NotImplementedError, match="DataIterator does not define __call__"):
         DataIterator({}, 0)()
+
+
+def test_a_data_set_that_changes_while_it_is_read(tmp_path):
+    with h5py.File(tmp_path / "x.hdf5", "w") as file:
+        data = file.create_dataset("x", data=np.ones((1, 9, 2)), maxshape=(1, None, 2))
+        batches = Minibatches(3, shuffle=False, default=data)()
+        next(batches)
+        data.resize(4, axis=1)
+        with refused("^Minibatches, data 'default': expected an array that stays as it was, got"):
+            next(batches)
+        closed = Minibatches(2, default=data)
+    with refused("Keep its file open and unchanged"):
+        next(closed())

@@ -578,3 +578,14 @@ def test_predictions_of_another_thread_do_not_disturb_a_training():
     assert same_logs.get_state() == logs.get_state()
     assert len(answers) >= 12
     assert all(any(np.array_equal(answer, right) for right in seen) for answer in answers)
+
+
+def test_hooks_are_not_added_during_a_training(net):
+    late = StopAfterEpoch(1, name="late")
+    add = trainings.Call(lambda *_: trainer.add_hook(late))
+    trainer = trainings.make_trainer(add, epochs=1)
+    with pytest.raises(
+        TrainingError, match="no training to be running, got the hook 'late' during"
+    ):
+        trainer.train(net, DATA)
+    trainer.add_hook(late)
