@@ -244,11 +244,6 @@ def _prepared(
         layers = list(structure) if key in _RESERVED else _find_layers(_checked(key), structure)
         if not layers and key not in _RESERVED:
             raise NetworkValidationError(f"reference {key!r}: {unknown('layer', key, structure)}")
-        if layers == [key] and not structure[key]:
-            raise NetworkValidationError(
-                f"reference {key!r}: expected a layer with parameters of its own, got one without. "
-                f"If it shares those of another layer, name that one."
-            )
         given: dict[tuple[str, ...], Any] = {(key,): value}
         if isinstance(value, Mapping) and key != "fallback":
             _check_parameters(structure, layers, key, value, is_open and "*" in key)

@@ -193,7 +193,7 @@ def test_dictionaries_for_patterns_may_name_what_other_networks_have():
         ),
         (
             {"Input": {"W": 1}, "default": 0},
-            "reference 'Input': expected a layer with parameters of its own, got one without. If",
+            "reference 'Input.W': unknown parameter 'W'. There are none.",
         ),
         (
             {"Lstm": {"W*": 1}, "Conv*": {"bias": 0}},

@@ -194,7 +194,7 @@ class Pad(_WithValues):
 class RandomCrop(_OfImages):
     """Cut a random part out of each image, the same for all time steps of a sequence.
 
-    Images of the same size are cut alike, such as images and their label maps.
+    Images of one size are cut to one size alike, such as images and their label maps.
 
     Args:
         iter: The iterator to wrap.

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+import h5py
 import numpy as np
 
 from brainstorm.data_iterators.base_iterator import Batch, DataIterator
@@ -231,8 +232,10 @@ class Minibatches(PlannedBatches):
         try:
             return take(self.data[name], steps, indices)
         except (OSError, RuntimeError, ValueError, IndexError) as error:
+            if not isinstance(self.data[name], h5py.Dataset):
+                raise
             raise self._fail(
-                f"expected an array that stays as it was, got one that cannot be read: {error}. "
+                f"expected a data set that stays as it was, got one that cannot be read: {error}. "
                 f"Keep its file open and unchanged.",
                 name,
             ) from error

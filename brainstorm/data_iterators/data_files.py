@@ -74,8 +74,11 @@ def save_data(filename: PathLike, data: Mapping[str, Any]) -> None:
 
 def _write_group(group: Any, data: Mapping[str, Any]) -> None:
     for name, value in data.items():
-        if not isinstance(name, str) or name.strip("./") == "":
-            raise ValidationError(f"save_data: expected a text as name, got {name!r}.")
+        if not isinstance(name, str) or "/" in name or name in ("", "."):
+            raise ValidationError(
+                f"save_data: expected a text without slashes as name, got {name!r}. A dictionary "
+                f"becomes a group."
+            )
         if isinstance(value, Mapping):
             _write_group(group.create_group(name), value)
         else:

@@ -209,7 +209,7 @@ class SaveBestNetwork(LogJudge, Saver):
     """
 
     state_names = ("parameters", "best_so_far", "best_t", "_persistent", "_kept")
-    __undescribed__ = {"_net"}
+    __undescribed__ = {"_net", "_is_turn"}
 
     parameters: Array = None
     best_so_far: float | None = None
@@ -217,6 +217,7 @@ class SaveBestNetwork(LogJudge, Saver):
     _persistent: Mapping[str, Array] = {}
     _net: Any = None
     _kept = False
+    _is_turn = True
 
     def __init__(
         self,
@@ -243,20 +244,16 @@ class SaveBestNetwork(LogJudge, Saver):
         self.prefers_high(self.log_name, net)
 
     def is_turn(self, timescale: str, count: int) -> bool:
-        """Return whether to check the log."""
-        is_own = super().is_turn(timescale, count)
+        """Return whether the log may have a new value, which writers log at the same time."""
+        self._is_turn = super().is_turn(timescale, count)
         last = find_moment(self.trainer.logs, self.log_name)
-        if last is None:
-            return is_own or count == 0
-        if last.timescale == self.timescale and self.interval % last.interval == 0:
-            return is_own
-        return bool(timescale == last.timescale)
+        return self._is_turn or last is None or last.timescale == timescale
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Keep the network if the log has a new value that is the best, and at the first call."""
-        value = self.last_value(logs, self.log_name, may_lack=update_nr == 0)
-        last = find_moment(logs, self.log_name)
-        if last is not None and last.update != update_nr:  # it is that of an earlier network
+        is_early = update_nr == 0 or (self.timescale == "update" and epoch_nr <= 1)
+        value = self.last_value(logs, self.log_name, may_lack=is_early or not self._is_turn)
+        if not self._has_new_value(update_nr, logs):
             if self._kept:
                 return
             value = math.nan
@@ -269,6 +266,14 @@ class SaveBestNetwork(LogJudge, Saver):
                 self.message(f"{self.log_name} improved from {best:.6g} to {value:.6g}")
             self.best_so_far = value
             self.best_t = epoch_nr if self.timescale == "epoch" else update_nr
+
+    def _has_new_value(self, update_nr: int, logs: Mapping[str, Any]) -> bool:
+        """Return whether the last value of the log is to be checked, and is that of this network."""
+        last = find_moment(logs, self.log_name)
+        if last is None:
+            return self._is_turn
+        is_part = last.timescale == self.timescale and self.interval % last.interval == 0
+        return bool(last.update == update_nr and (self._is_turn or not is_part))
 
     def _keep(self, net: Any) -> None:
         self._net = net

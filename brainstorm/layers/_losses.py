@@ -16,15 +16,14 @@ from brainstorm.structure import BufferStructure, StructureTemplate
 Shape = tuple[Any, ...]
 
 
-def one_hot(targets: Any, classes: Any) -> Any:
-    """Return the tree that is 1 for the class of a target and 0 for others; NaN if it is none."""
-    is_class = (targets >= 0) * (targets < classes.size) * (fn.floor(targets) == targets)
-    return (classes == targets) + 0.0 / is_class
+def no_class(targets: Any, classes: Any) -> Any:
+    """Return the tree that is 0, or NaN where a target is none of the classes."""
+    return 0.0 / ((targets >= 0) * (targets < classes.size) * (fn.floor(targets) == targets))
 
 
-def scaled(factor: Any, values: Any) -> Any:
-    """Return the product, which is 0 where the factor is 0, even if a value is NaN or infinite."""
-    return fn.where(factor, factor * values, 0.0)
+def no_class_deltas(targets: Any, classes: Any, dloss: Any) -> Any:
+    """Return the same for deltas: 0 where that of the loss is 0, as behind a mask."""
+    return fn.where(dloss, no_class(targets, classes), 0.0)
 
 
 class TargetLossLayer(FormulaLayer):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from brainstorm.layers._losses import ClassLossLayer, one_hot, scaled
+from brainstorm.layers._losses import ClassLossLayer, no_class, no_class_deltas
 from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import number
 from brainstorm.optree import Formula, formula
@@ -38,8 +38,8 @@ def hinge_loss(margin: float) -> Formula:
 
     @formula
     def values(x: Any, targets: Any, classes: Any) -> list[Any]:
-        is_target = one_hot(targets, classes)
-        x_target = fn.sum(fn.where(is_target, x, 0), -1)
+        is_target = classes == targets
+        x_target = fn.sum(fn.where(is_target, x, 0), -1) + no_class(targets, classes)
         violations = margin * (1 - is_target) + (x - x_target)
         return [x, fn.max(violations, -1), fn.argmax(violations, -1)]
 
@@ -49,7 +49,8 @@ def hinge_loss(margin: float) -> Formula:
 @formula
 def hinge_loss_deltas(winner: Any, targets: Any, dloss: Any, classes: Any) -> Any:
     """Return the delta for one winner; the derivative of max would let all equal ones win."""
-    return scaled(dloss, (classes == winner) - one_hot(targets, classes))
+    deltas = ((classes == winner) - (classes == targets)) * dloss
+    return deltas + no_class_deltas(targets, classes, dloss)
 
 
 class HingeLossLayerImpl(ClassLossLayer):

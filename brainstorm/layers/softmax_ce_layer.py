@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.handlers.base_handler import Handler
-from brainstorm.layers._losses import ClassLossLayer, one_hot, scaled
+from brainstorm.layers._losses import ClassLossLayer, no_class, no_class_deltas
 from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import Constraint, number
 from brainstorm.optree import Formula, formula
@@ -50,13 +50,14 @@ def SoftmaxCE(
 @formula
 def softmax_ce(x: Any, targets: Any, classes: Any) -> list[Any]:
     """Return predictions and loss."""
-    return [fn.softmax(x), -fn.sum(scaled(one_hot(targets, classes), fn.log_softmax(x)), -1)]
+    chosen = fn.where(classes == targets, fn.log_softmax(x), 0.0)
+    return [fn.softmax(x), no_class(targets, classes) - fn.sum(chosen, -1)]
 
 
 @formula
 def softmax_ce_deltas(p: Any, targets: Any, dloss: Any, classes: Any) -> Any:
     """Return the delta."""
-    return scaled(dloss, p - one_hot(targets, classes))
+    return (p - (classes == targets)) * dloss + no_class_deltas(targets, classes, dloss)
 
 
 @functools.cache
@@ -65,17 +66,18 @@ def weighted_ce(smoothing: float) -> tuple[Formula, Formula]:
 
     def shares(targets: Any, classes: Any, weights: Any) -> Any:
         even = smoothing / classes.size
-        return weights * (one_hot(targets, classes) * (1 - smoothing) + even)
+        return weights * ((classes == targets) * (1 - smoothing) + even)
 
     @formula
     def values(x: Any, targets: Any, classes: Any, weights: Any) -> list[Any]:
-        share = shares(targets, classes, weights)
-        return [fn.softmax(x), -fn.sum(scaled(share, fn.log_softmax(x)), -1)]
+        share, logs = shares(targets, classes, weights), fn.log_softmax(x)
+        terms = fn.where(share, share * logs, 0.0)  # avoids 0 * -inf
+        return [fn.softmax(x), no_class(targets, classes) - fn.sum(terms, -1)]
 
     @formula
     def deltas(p: Any, targets: Any, dloss: Any, classes: Any, weights: Any) -> Any:
         q = shares(targets, classes, weights)
-        return scaled(dloss, p * fn.sum(q, -1) - q)
+        return (p * fn.sum(q, -1) - q) * dloss + no_class_deltas(targets, classes, dloss)
 
     return values, deltas
 

@@ -319,7 +319,7 @@ class Network(NetworkPasses, Describable):
     def __new_from_description__(cls, description: Mapping[str, Any]) -> Network:
         net = cls._from_description(description)
         if net.initializers:
-            net.initialize(create_from_description(net.initializers))
+            net._initialize(create_from_description(net.initializers))
         return net
 
     @classmethod

@@ -10,7 +10,7 @@ from typing import Any
 
 from brainstorm import references
 from brainstorm.describable import get_description
-from brainstorm.errors import InitializationError, OutOfMemoryError
+from brainstorm.errors import InitializationError, NetworkValidationError, OutOfMemoryError
 from brainstorm.initializers import as_initializer, evaluate_initializer
 from brainstorm.network.memory import NetworkMemory
 from brainstorm.randomness import RandomState
@@ -71,7 +71,22 @@ class NetworkParameters(NetworkMemory):
             InitializationError: A value does not fit a shape and there is no fallback.
             OutOfMemoryError: There is no memory for the values.
         """
-        given = references.get_references(default_or_init_dict, kwargs)
+        self._initialize(self._get_references(default_or_init_dict, kwargs), seed)
+
+    def _get_references(self, first: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return references in one dictionary; an error if one can have no effect."""
+        given = references.get_references(first, kwargs)
+        for name in given:
+            shared = self.layers[name].shared_parameters if name in self.layers else {}
+            if shared and not self._parameter_names[name]:
+                owners = sorted({path.partition(".")[0] for path in shared.values()})
+                raise NetworkValidationError(
+                    f"reference {name!r}: expected a layer with parameters of its own, got one "
+                    f"that shares those of {' and '.join(map(repr, owners))}. Name that instead."
+                )
+        return given
+
+    def _initialize(self, given: Mapping[str, Any], seed: int | None = None) -> None:
         resolved = references.resolve_initializers(self._parameter_names, given, as_initializer)
         rnd = self.rnd.child("initialize") if seed is None else RandomState(seed)
         values = {}
@@ -114,7 +129,7 @@ class NetworkParameters(NetworkMemory):
     def _resolve_modifiers(
         self, first: Any, kwargs: Mapping[str, Any], check: Callable[[Any], Any]
     ) -> Modifiers:
-        given = references.get_references(first, kwargs)
+        given = self._get_references(first, kwargs)
         modifiers = references.resolve_modifiers(self._parameter_names, given, check)
         for layer, parameter, modifier in each_modifier(modifiers):
             modifier.rnd = self.rnd.child(f"modifiers/{layer}.{parameter}")

@@ -22,7 +22,7 @@ from brainstorm.disk import atomic_file
 from brainstorm.errors import TrainingError, UnknownPathError
 from brainstorm.files import hdf5_file, read_file
 from brainstorm.hdf5 import Group, MalformedError
-from brainstorm.hooks.base import find_log
+from brainstorm.hooks.base import check_counts, find_log
 from brainstorm.training.number_list import NumberList
 from brainstorm.utils import flatten_items, flatten_keys, get_brainstorm_info
 
@@ -48,8 +48,8 @@ class Logs(dict[str, Any]):
     4096 floats or ints on, a list becomes a `NumberList`, which can be read in the same ways.
 
     Attributes:
-        moments: Name (of a hook) to the `Moment` of its last entry, in the logs of a trainer; files
-            do not keep them.
+        moments: Name (of a hook) to the `Moment` of its last entry, in the logs of a trainer; run
+            files keep them.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -91,9 +91,18 @@ class Logs(dict[str, Any]):
         return _map_lists(self, _stored)
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Logs:
-        """Return logs from what `get_state` returned."""
-        return cls(_map_lists(state, _restored))
+    def from_state(cls, state: Mapping[str, Any], moments: Mapping[str, Any] | None = None) -> Logs:
+        """Return logs from what `get_state` returned, and their moments as dictionaries.
+
+        Raises:
+            TrainingError: A moment has no counts.
+        """
+        logs = cls(_map_lists(state, _restored))
+        for name, values in (moments or {}).items():
+            logs.moments[name] = moment = Moment(**values)
+            counts = {"epoch": moment.epoch, "update": moment.update}
+            check_counts(f"moment of log {name!r}", **counts, interval=moment.interval - 1)
+        return logs
 
     def to_json(self, file: str | os.PathLike[str] | None = None) -> str:
         """Return the logs as strict JSON (NaN and infinity as null); also write it to `file`."""

@@ -131,10 +131,8 @@ class Trainer(ShownAsTree, Describable):
                 f"one: name='...'."
             )
         if self._progress is not None:
-            raise TrainingError(
-                f"Trainer.add_hook: expected no training to be running, got the hook "
-                f"{hook.__name__!r} during one, in which it would not run. Add it before."
-            )
+            text = f"got the hook {hook.__name__!r} during one. Add it before, so that it runs."
+            raise TrainingError(f"Trainer.add_hook: expected no training to be running, {text}")
         hook.check_choice("role", hook.role, ROLES)
         if hook.trainer not in (None, self):
             hook.begin_anew(self.logs)
@@ -383,6 +381,7 @@ class Trainer(ShownAsTree, Describable):
             "current_epoch_nr": self.current_epoch_nr,
             "current_update_nr": self.current_update_nr,
             "logs": self.logs.get_state(),
+            "moments": {name: moment._asdict() for name, moment in self.logs.moments.items()},
             "stepper": self.stepper.get_state(),
             "hooks": {name: hook.get_state() for name, hook in self.hooks.items()},
         }
@@ -392,7 +391,8 @@ class Trainer(ShownAsTree, Describable):
         counts = {name: state[name] for name in ("current_epoch_nr", "current_update_nr")}
         check_counts("Trainer.set_state", **counts)
         self.current_epoch_nr, self.current_update_nr = counts.values()
-        self.logs, self.net = Logs.from_state(state["logs"]), None  # `train` will set the network
+        self.logs = Logs.from_state(state["logs"], state.get("moments"))  # not in older files
+        self.net = None  # `train` will set it
         self.stepper.set_state(state["stepper"])
         for name, hook_state in state["hooks"].items():
             if name in self.hooks:

@@ -279,7 +279,7 @@ def test_a_data_set_that_changes_while_it_is_read(tmp_path):
         batches = Minibatches(3, shuffle=False, default=data)()
         next(batches)
         data.resize(4, axis=1)
-        with refused("^Minibatches, data 'default': expected an array that stays as it was, got"):
+        with refused("^Minibatches, data 'default': expected a data set that stays as it was, got"):
             next(batches)
         closed = Minibatches(2, default=data)
     with refused("Keep its file open and unchanged"):

@@ -16,6 +16,7 @@ import brainstorm as bs
 from brainstorm.errors import DescriptionError, TrainingError, UnknownPathError
 from brainstorm.hooks import (
     EarlyStopper,
+    Hook,
     MonitorLoss,
     SaveBestNetwork,
     SaveCheckpoint,
@@ -111,7 +112,7 @@ def test_the_best_network_is_that_of_its_value_at_any_rhythm(train, log, own):
 
 @pytest.mark.parametrize("log", [("epoch", 1), ("epoch", 3), ("update", 1), ("update", 3)])
 @pytest.mark.parametrize("own", [("epoch", 1), ("epoch", 2), ("update", 1), ("update", 2)])
-@pytest.mark.parametrize("first", [0.0, 9.0])
+@pytest.mark.parametrize("first", [0.0, 9.0, None])
 def test_no_value_is_missed_and_none_is_that_of_another_network(train, log, own, first):
     scores, numbers = [first, 3.0, 1.0, 4.0, 1.0, 5.0, *[2.0] * 40], itertools.count()
 
@@ -128,9 +129,33 @@ def test_no_value_is_missed_and_none_is_that_of_another_network(train, log, own,
     trainer = train(steps, values, saver, epochs=6)
     seen = trainer.logs["score"]
     if log == (own[0], 1):  # the hook has a multiple of its interval
-        seen = seen[:: own[1]]
+        seen = seen[own[1] - 1 if first is None else 0 :: own[1]]
     assert saver.best_so_far == max(seen)
     assert {scores[int(p)] for p in saver.parameters} == {max(seen)}
+
+
+class Waves(Hook):
+    """Logs values that rise and fall."""
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        return update_nr * 7 % 11
+
+
+@pytest.mark.parametrize("log", [("epoch", 2), ("update", 2)])
+@pytest.mark.parametrize("own", [("epoch", 1), ("epoch", 3), ("update", 3)])
+def test_no_value_is_missed_after_a_run_is_resumed(train, batches, tmp_path, log, own):
+    values = Waves("score", *log)
+    saver = SaveBestNetwork("score", None, "max", None, *own)
+    save = SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", keep=99)
+    whole = train(values, saver, save, epochs=6)
+    assert whole.logs.moments["score"].update > 0
+    for name in save.kept:
+        again = Trainer.resume(name)
+        again.train(again.net, batches, valid=batches)
+        found = again.hooks["SaveBestNetwork"]
+        assert (found.best_so_far, found.best_t) == (saver.best_so_far, saver.best_t), name
+        np.testing.assert_array_equal(found.parameters, saver.parameters)
+        assert again.logs.moments == whole.logs.moments
 
 
 @pytest.mark.parametrize("in_file", [False, True])

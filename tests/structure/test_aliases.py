@@ -170,6 +170,13 @@ def test_in_place_is_refused_with_the_reason(case):
         Network.from_layer(wire())
 
 
+@pytest.mark.parametrize("method", ["initialize", "set_weight_modifiers", "set_gradient_modifiers"])
+def test_references_to_those_of_another_layer_are_refused(method):
+    net = network(twins())
+    with pytest.raises(NetworkValidationError, match="shares those of 'First'. Name that instead"):
+        getattr(net, method)({"default": ClipValues(), "Second": ClipValues()})
+
+
 @pytest.mark.parametrize("memory", ["inspectable", "compact"])
 def test_outputs_are_joined_in_the_same_order_if_a_layer_works_in_place(memory):
     found = []
