@@ -110,9 +110,14 @@ def test_the_best_network_is_that_of_its_value_at_any_rhythm(train, log, own):
     assert saver.best_t == {"epoch": 1, "update": 8}[own]
 
 
-@pytest.mark.parametrize("log", [("epoch", 1), ("epoch", 3), ("update", 1), ("update", 3)])
+@pytest.mark.parametrize(
+    ("log", "first"),
+    [
+        *itertools.product([("epoch", 1), ("epoch", 3), ("update", 1), ("update", 3)], [0.0, 9.0]),
+        *((log, None) for log in (("epoch", 1), ("update", 1), ("update", 3))),
+    ],
+)
 @pytest.mark.parametrize("own", [("epoch", 1), ("epoch", 2), ("update", 1), ("update", 2)])
-@pytest.mark.parametrize("first", [0.0, 9.0, None])
 def test_no_value_is_missed_and_none_is_that_of_another_network(train, log, own, first):
     scores, numbers = [first, 3.0, 1.0, 4.0, 1.0, 5.0, *[2.0] * 40], itertools.count()
 
