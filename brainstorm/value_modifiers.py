@@ -179,8 +179,11 @@ def _constrained(limit: float) -> Formula:
 
     @formula
     def rows(w: Any) -> Any:
-        norm = fn.sqrt(fn.sum(fn.square(w), tuple(range(1, w.ndim))))
-        return w * (limit / fn.maximum(norm, limit))  # exactly w * 1 for norms within the limit
+        axes = tuple(range(1, w.ndim))
+        largest = fn.max(fn.abs(w), axes)
+        unit = fn.where(largest, largest, 1.0)  # squares of w alone may be too large or too small
+        norm = unit * fn.sqrt(fn.sum(fn.square(w / unit), axes))
+        return w * fn.minimum(limit / norm, 1.0)
 
     return rows
 

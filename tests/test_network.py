@@ -128,7 +128,7 @@ def test_memory_report_and_largest_batch():
     inp >> Loss()
     for wrong, arguments, text in (
         (net, (1_000_000, 0), r"^T: expected at least 1, got 0\.$"),
-        (net, ("10MB",), r"^bytes: expected a number .* got '10MB'\.$"),
+        *((net, (size,), r"^bytes: expected a number .* got") for size in ("10MB", np.inf, np.nan)),
         (Network.from_layer(inp), (1_000_000,), "no buffer of this network grows with"),
     ):
         with pytest.raises(NetworkValidationError, match=text):
@@ -384,6 +384,37 @@ def test_the_report_of_a_plan_is_a_table_in_a_notebook():
     assert "Projection, backward" in html
     report.rows = [("1 us", "1 %", "<Layer>, forward", "a & b")]
     assert re.search("&lt;Layer&gt;, forward</td>.*a &amp; b</td>", report._repr_html_(), re.S)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda net: net.predict(np.zeros((3, 90, 4))), lambda net: provide(net, 3, 1)]
+)
+def test_a_plan_is_not_replayed_on_other_memory(change):
+    net = build("mlp")
+    provide(net)
+    plan = net.plan()
+    plan.replay()
+    gradients = net.get("gradients")
+    run_passes(net)
+    np.testing.assert_array_equal(net.get("gradients"), gradients)
+    change(net)
+    with pytest.raises(NetworkValidationError, match="Make another plan"):
+        plan.replay()
+
+
+def test_the_architecture_is_a_copy(net):
+    described = net.__describe__()
+    for layer in net.architecture.values():
+        layer.clear()
+    assert net.__describe__() == described
+
+
+def test_initial_values_beyond_the_precision_are_refused():
+    net = Network.from_layer(classifier(), handler=NumpyHandler(np.float32))
+    before = net.get("parameters")
+    with pytest.raises(InitializationError, match="expected values that float32 can hold"):
+        net.initialize(1e39)
+    np.testing.assert_array_equal(net.get("parameters"), before)
 
 
 def test_repr_of_large_networks_is_short():

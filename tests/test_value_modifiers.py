@@ -103,6 +103,20 @@ def test_constrain_l2_norm_of_rows_and_filters(shape, limit, scale, seed):
 
 
 @pytest.mark.parametrize(
+    ("dtype", "scale"),
+    [(np.float32, s) for s in (1e-30, 1e-20, 1.0, 1e19, 1e30)] + [(np.float64, 1e200)],
+)
+def test_norms_of_any_size_are_constrained(dtype, scale):
+    handler, rows = NumpyHandler(dtype), np.array([[3.0, 4.0], [0.0, 0.0], [-0.3, 0.4]])
+    view = handler.create_from_numpy(rows * scale)
+    ConstrainL2Norm(1.0 * scale)(handler, view)
+    np.testing.assert_allclose(view / dtype(scale), [[0.6, 0.8], [0, 0], [-0.3, 0.4]], 1e-6)
+    before = view.copy()
+    ConstrainL2Norm(1e300)(handler, view)
+    np.testing.assert_array_equal(view, before)
+
+
+@pytest.mark.parametrize(
     ("modifier", "expected"),
     [
         (ClipValues(), [-1.0, -0.5, 0.5, 1.0]),

@@ -90,6 +90,7 @@ class _NetEstimator(TunableEstimator):
             where = f"{type(self).__name__}.fit"
             raise ValidationError(f"{where}: expected a row with a weight above 0, got none.")
         X, y, weights = (array[weights > 0] for array in (X, y, weights))
+        weights /= weights.max()
         weights /= weights.mean()
         targets = self._encode(y, weights, is_new)
         if not self.early_stopping:
@@ -230,6 +231,11 @@ class _NetEstimator(TunableEstimator):
         _validation.check_is_fitted(self)
         X = _validation.validate_data(self, X, dtype=np.float64, reset=False)
         outputs = self.network_.predict(self._as_data(X))
+        if np.isnan(outputs).any():
+            raise ValidationError(
+                f"{type(self).__name__}: expected predictions that are numbers, got NaN. Did the "
+                f"training diverge? Scale X, or use a smaller learning_rate."
+            )
         return outputs.reshape(len(X), -1)
 
 

@@ -73,6 +73,11 @@ class LbfgsStepper(TrainingStepper):
                 f"{', '.join(net.gradient_modifiers)}. Wire penalties as layers: layer - "
                 f"'..parameters.W' >> L2Decay() - 'loss' >> Loss()."
             )
+        if net.weight_modifiers:
+            raise TrainingError(
+                f"LbfgsStepper.start: expected parameters without constraints, got modifiers "
+                f"of {', '.join(net.weight_modifiers)}: the line search would not see them."
+            )
         for option in ("max_gradient_norm", "loss_scaling", "accumulation", "groups", "reducer"):
             if getattr(self, option):
                 raise TrainingError(

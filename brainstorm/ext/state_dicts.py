@@ -61,6 +61,10 @@ def load_state_dict(
             f"load_state_dict: expected a dict of tensors, got {shown(state_dict)}. Read a file "
             f"with torch.load(file, weights_only=True)."
         )
+    if strange := [key for key in state_dict if not isinstance(key, str)]:
+        raise NetworkValidationError(
+            f"load_state_dict: expected names of tensors, got {shown(strange[0])}."
+        )
     values: dict[str, np.ndarray] = {}
     used: set[str] = set()
     problems: list[str] = []
@@ -80,10 +84,23 @@ def load_state_dict(
         values.update(found)
         used |= tensors.used
         problems.extend(f"{name}: {key} is not used by this layer" for key in tensors.left())
+    problems.extend(_differences(net, values))
     _raise(problems, "load_state_dict")
     for path, array in values.items():
         net.handler.set_from_numpy(net.buffer[path], array)
     return sorted(set(state_dict) - used)
+
+
+def _differences(net: Network, values: Mapping[str, np.ndarray]) -> Iterator[str]:
+    """Yield what is said of parameters that get other values than those that share them."""
+    known: dict[str, str] = {}
+    for path, array in values.items():
+        layer, category, name = path.split(".")
+        shared = net.layers[layer].shared_parameters.get(name) if category == "parameters" else None
+        owner, _, theirs = shared.partition(".") if shared else (layer, "", name)
+        first = known.setdefault(f"{owner}.{category}.{theirs}", path)
+        if not np.array_equal(values[first], array):
+            yield f"{path}: it shares its memory with {first}, which gets other values"
 
 
 def to_state_dict(net: Network, names: Mapping[str, str]) -> dict[str, np.ndarray]:
@@ -184,6 +201,8 @@ class _Tensors:
             return otherwise
         self.used.add(key)
         array = as_array(self._state_dict[key], f"tensor {key!r}")
+        if array.dtype.kind not in "biuf":
+            raise NetworkValidationError(f"{key}: expected real numbers, got {array.dtype}")
         if array.shape != shape and (is_exact or array.ndim != len(shape)):
             raise NetworkValidationError(f"{key}: expected shape {shape}, got {array.shape}")
         return array

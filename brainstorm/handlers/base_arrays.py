@@ -343,4 +343,9 @@ class ArrayOperations(abc.ABC):
                 f"set_from_numpy(mem, arr): argument 'arr': expected shape {mem.shape}, that of "
                 f"mem, got {arr.shape}"
             )
+        if arr.dtype.kind not in "biufO":
+            raise HandlerValidationError(
+                f"set_from_numpy(mem, arr): argument 'arr': expected real numbers, got an array of "
+                f"{arr.dtype}"
+            )
         return arr

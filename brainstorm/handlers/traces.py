@@ -102,6 +102,7 @@ class Trace:
         steps: The recorded calls.
         place: The place of the calls recorded next.
         reads: The operations with results that ran while tracing, which a replay does not repeat.
+        check: Raises an error before a replay if the arrays are no longer those that are in use.
     """
 
     def __init__(self, handler: Any, runs: bool = True) -> None:
@@ -109,6 +110,7 @@ class Trace:
         self.steps: list[Step] = []
         self.place = ""
         self.reads: list[str] = []
+        self.check: Callable[[], None] | None = None
         self._functions: Sequence[Callable[[], Any]] | None = None
 
     def keep(
@@ -120,6 +122,8 @@ class Trace:
 
     def replay(self) -> None:
         """Execute all calls on the present content of their arrays."""
+        if self.check is not None:
+            self.check()
         if self._functions is None:
             self._functions = self.handler.compile([step.call for step in self.steps])
         for function in self._functions:

@@ -268,7 +268,7 @@ class SaveBestNetwork(LogJudge, Saver):
             self.best_t = epoch_nr if self.timescale == "epoch" else update_nr
 
     def _has_new_value(self, update_nr: int, logs: Mapping[str, Any]) -> bool:
-        """Return whether the last value of the log is to be checked, and is that of this network."""
+        """Return whether the last value is to be checked, and is that of this network."""
         last = find_moment(logs, self.log_name)
         if last is None:
             return self._is_turn

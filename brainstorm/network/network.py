@@ -53,7 +53,6 @@ class Network(NetworkPasses, Describable):
     Args:
         layers: Name to layer, in topological order.
         buffer_manager: Owns the memory.
-        architecture: The dictionary that the layers were created from.
         seed: Root of the network's seed tree; `None` draws one from `global_rnd`.
         handler: Computes everything; `None`: that of the buffer manager.
 
@@ -77,10 +76,15 @@ class Network(NetworkPasses, Describable):
     ) -> None:
         super().__init__(layers, buffer_manager, seed)
         self.set_handler(buffer_manager.handler if handler is None else handler)
-        self.architecture = architecture
+        self._architecture = architecture
         self.output_name: str | None = None
         self._traces = Traces()
         self._predictions: dict[Any, Prediction] = {}
+
+    @property
+    def architecture(self) -> Architecture:
+        """A copy of the dictionary that the layers were created from; see `from_architecture`."""
+        return copy_containers(self._architecture)
 
     @classmethod
     def from_layer(

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from brainstorm import references
 from brainstorm.describable import get_description
 from brainstorm.errors import InitializationError, NetworkValidationError, OutOfMemoryError
@@ -104,6 +106,12 @@ class NetworkParameters(NetworkMemory):
                         f"initialize: there is no memory for the values of {path!r} of shape "
                         f"{shape} ({error})"
                     ) from error
+                largest = np.finfo(self.handler.dtype).max
+                if not np.abs(values[path]).max(initial=0) <= largest:
+                    raise InitializationError(
+                        f"parameter {path!r}: expected values that {self.handler.dtype} can hold, "
+                        f"at most {largest:g}"
+                    )
         description = get_description(given)
         flat, slices = self.buffer.parameters, self.parameter_slices
         for path, value in values.items():

@@ -204,6 +204,17 @@ class NetworkPasses(NetworkParameters):
             if training_pass:
                 self.backward_pass()
             self._buffer_manager.position = position
+        planned = self._buffer_manager.sizes, self._buffer_manager.stamp
+
+        def check() -> None:
+            if (self._buffer_manager.sizes, self._buffer_manager.stamp) != planned:
+                raise NetworkValidationError(
+                    f"plan().replay: expected the sizes {planned[0]} and the memory of the plan, "
+                    f"got the sizes {self._buffer_manager.sizes} or other memory. Make another "
+                    f"plan: net.plan()."
+                )
+
+        trace.check = check
         return trace
 
     def memory(self, T: int, B: int, S: int | None = None) -> MemoryReport:

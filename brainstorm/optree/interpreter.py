@@ -237,7 +237,10 @@ def _types(step: Step, arrays: Sequence[Array]) -> tuple[Sequence[Dtype], Dtype]
         given, result = _exact_types(step, arrays)
     indices = operator.index_operands
     if indices:
-        return [INDEX if i in indices else given for i in range(len(step.operands))], result
+        types = [given] * len(step.operands)
+        for i in indices:  # the operator converts and checks them
+            types[i] = arrays[step.operands[i]].dtype  # type: ignore[index]
+        return types, result
     return (given,) * len(step.operands), result
 
 

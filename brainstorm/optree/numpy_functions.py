@@ -130,7 +130,10 @@ def cumsum(x: Array, *, out: Array, axis: int) -> None:
 
 def _checked(indices: Array, size: int, lowest: int | None = None) -> Array:
     """Return indices as integers from 0 on, if they are valid for an axis of this length."""
-    numbers = np.asarray(indices).astype(np.intp, copy=False)
+    with np.errstate(invalid="ignore"):
+        numbers = np.asarray(indices).astype(np.intp, copy=False)
+    if numbers.dtype != indices.dtype and not (numbers == indices).all():
+        raise ValidationError("op-tree: expected whole numbers as indices, got others.")
     lowest = -size if lowest is None else lowest
     if not numbers.size:
         return numbers

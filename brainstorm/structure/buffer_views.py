@@ -272,12 +272,16 @@ class BufferView(ShownAsTree, list[Any]):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self.__dict__.get("_keys", ()) and not name.startswith("_"):
-            raise self._no_replacing(name)
+            if value is not self[name]:  # as it is after ``view.W += 1``
+                raise self._no_replacing(name)
+            return
         super().__setattr__(name, value)
 
     def __setitem__(self, item: Any, value: Any) -> None:
         if isinstance(item, str):
-            raise self._no_replacing(item)
+            if value is not self[item]:
+                raise self._no_replacing(item)
+            return
         super().__setitem__(item, value)
 
     def _no_replacing(self, name: str) -> NetworkValidationError:

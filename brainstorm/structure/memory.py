@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -137,7 +138,7 @@ def find_largest_batch(
     def fits(batch: int) -> bool:
         return measure(batch) <= limit
 
-    if not isinstance(limit, Real):
+    if not isinstance(limit, Real) or not limit < math.inf:
         raise NetworkValidationError(f"bytes: expected a number like 10 * 2**20, got {limit!r}.")
     if time < 1:
         raise NetworkValidationError(f"T: expected at least 1, got {time!r}.")

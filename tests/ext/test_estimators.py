@@ -179,6 +179,20 @@ def test_weights_are_repetitions(spec):
     assert not np.allclose(weighted, clone(model).fit(X, y).predict(X))
 
 
+def test_only_the_proportions_of_weights_matter():
+    y, weights = 100 + X[:, 0], np.arange(60) % 3
+    found = [NetRegressor(**SMALL).fit(X, y, weights * scale).predict(X) for scale in (1, 5e306)]
+    np.testing.assert_allclose(*found, rtol=1e-6)
+
+
+def test_predictions_of_a_network_that_diverged_are_errors():
+    model = NetClassifier(**SMALL).fit(X, LABELS)
+    model.network_.buffer.parameters[...] = np.nan
+    for predict in (model.predict, model.predict_proba):
+        with pytest.raises(ValueError, match="expected predictions that are numbers, got NaN"):
+            predict(X)
+
+
 def test_weights_of_classes_are_those_of_their_rows():
     rare = np.where(X[:, 0] > 1, "positive", "negative")
     assert (rare == "positive").mean() < 0.3

@@ -15,7 +15,7 @@ from brainstorm.handlers import NumpyHandler
 from brainstorm.hooks import SaveCheckpoint
 from brainstorm.initializers import Gaussian
 from brainstorm.training import Trainer
-from brainstorm.value_modifiers import L2Decay
+from brainstorm.value_modifiers import ClipValues, L2Decay
 from tests.networks import chain, wire_input, wire_loss
 from tests.trainings import make_trainer
 
@@ -117,6 +117,10 @@ def test_what_is_no_function_of_the_parameters_is_refused():
     net = make_net()
     net.set_gradient_modifiers(Last=L2Decay(0.1))
     with pytest.raises(TrainingError, match=r"got gradient modifiers of Last\. Wire penalties"):
+        train(net, 1, LbfgsStepper())
+    net = make_net()
+    net.set_weight_modifiers(Last=ClipValues())
+    with pytest.raises(TrainingError, match=r"got modifiers of Last: the line search would not"):
         train(net, 1, LbfgsStepper())
     stepper = LbfgsStepper()
     stepper.max_gradient_norm = 1.0

@@ -98,6 +98,9 @@ def test_a_star_stands_for_the_names_of_tensors(net):
             r"Gru \(rnn\): unknown tensor 'rnn.weight_ih_l0'",
         ),
         (LINEAR, {"First": "fc", "Gru": "rnn"}, "Gru"),
+        ({**LINEAR, "fc.bias": np.ones(1, complex)}, {"First": "fc"}, "real numbers, got complex"),
+        ({**LINEAR, "fc.bias": ["2"]}, {"First": "fc"}, "fc.bias: expected real numbers, got <U1"),
+        ({**LINEAR, 1: 2}, {"First": "fc"}, "expected names of tensors, got 1"),
     ],
 )
 def test_differences_are_listed_and_nothing_is_changed(net, state, names, message):
@@ -105,6 +108,17 @@ def test_differences_are_listed_and_nothing_is_changed(net, state, names, messag
     with pytest.raises(NetworkValidationError, match=message):
         load_state_dict(net, state, names)
     np.testing.assert_array_equal(net.get("parameters"), before)
+
+
+def test_layers_that_share_parameters_take_the_same_tensors():
+    first, second = bl.FullyConnected(2, name="First"), bl.FullyConnected(2, name="Second")
+    bl.Input({"default": ("T", "B", 2)}) >> first >> second.share_parameters_with(first)
+    net = Network.from_layer(second)
+    state = {f"{name}.weight": np.ones((2, 2)) for name in "ab"}
+    state |= {"a.bias": np.ones(2), "b.bias": np.zeros(2)}
+    assert load_state_dict(net, state, {"First": "a", "Second": "a"}) == ["b.bias", "b.weight"]
+    with pytest.raises(NetworkValidationError, match="Second.parameters.bias: it shares its mem"):
+        load_state_dict(net, state, {"First": "a", "Second": "b"})
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,10 @@ def test_bindings_and_indices_are_checked():
     x, i = Variable((3, 2)), Variable((2,), np.int64)
     with pytest.raises(ValidationError, match="expected indices from -3 to 2, got -1 to 3"):
         evaluate(fn.take(x, i), {x: np.zeros((3, 2)), i: np.array([-1, 3])})
+    i = Variable((2,))
+    for wrong in (0.5, np.nan, np.inf):
+        with pytest.raises(ValidationError, match="expected whole numbers as indices"):
+            evaluate(fn.take(x, i), {x: np.zeros((3, 2)), i: np.array([1, wrong])})
 
 
 def test_results_are_new_arrays():

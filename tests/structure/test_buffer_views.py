@@ -252,6 +252,9 @@ def test_replacing_a_buffer_is_refused(view):
     with pytest.raises(NetworkValidationError, match=message):
         view.parameters["W"] = W + 1
     assert view.parameters.W is W
+    view.parameters.W += 0  # which assigns what it has changed
+    view.parameters["W"] += 0
+    assert view.parameters.W is W
     view.parameters.something_else = 1
 
 
