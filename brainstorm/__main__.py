@@ -22,7 +22,9 @@ from brainstorm.describable import get_description
 from brainstorm.display import Node, Statistics, Tree
 from brainstorm.errors import (
     BrainstormError,
+    DeviceError,
     FileFormatError,
+    MissingDependencyError,
     UnsupportedFileError,
     ValidationError,
     unknown,
@@ -110,6 +112,14 @@ def _make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _load_for_this_machine(filename: str) -> Network:
+    """Return the network in a file, with another handler if there is no GPU for its own."""
+    try:
+        return Network.from_hdf5(filename)
+    except (DeviceError, MissingDependencyError):
+        return Network.from_hdf5(filename, NumpyHandler(np.float32))
+
+
 def _load(filename: str) -> Network:
     """Return the network in a file, on any machine and without loss of precision."""
     return Network.from_hdf5(filename, NumpyHandler(np.float64))
@@ -182,7 +192,7 @@ def _check(parsed: argparse.Namespace) -> int:
 
 def _convert(parsed: argparse.Namespace) -> int:
     formats: dict[str, tuple[Callable[..., Network], Callable[..., None]]] = {
-        ".hdf5": (Network.from_hdf5, Network.save_as_hdf5),
+        ".hdf5": (_load_for_this_machine, Network.save_as_hdf5),
         ".onnx": (load_onnx, save_onnx),
         ".safetensors": (load_safetensors, save_safetensors),
     }

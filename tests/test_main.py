@@ -12,6 +12,7 @@ import pytest
 import brainstorm as bs
 from brainstorm.__main__ import main
 from brainstorm.data_iterators import Undivided
+from brainstorm.files import write_network_file
 from brainstorm.hooks import MonitorLoss, SaveCheckpoint
 from brainstorm.initializers import Gaussian
 from brainstorm.tools import create_net_from_spec
@@ -235,6 +236,17 @@ def test_convert_there_and_back(net, network_file, tmp_path, capsys, library):
         assert out.endswith(f"wrote {target}\n")
     converted = bs.Network.from_hdf5(back)
     np.testing.assert_allclose(converted.predict(x), net.predict(x), 1e-5, 1e-6)
+
+
+def test_networks_of_a_gpu_are_converted_without_one(net, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    source, target = tmp_path / "gpu.hdf5", tmp_path / "here.hdf5"
+    content, handler = net.get_file_content(), {"@type": "PyCudaHandler", "device": 0}
+    description = {**content.description, "handler": handler}
+    write_network_file(source, content._replace(description=description))
+    assert main(["convert", str(source), str(target)]) == 0
+    x = np.ones((1, 5, 3))
+    np.testing.assert_allclose(bs.Network.from_hdf5(target).predict(x), net.predict(x), 1e-5, 1e-6)
 
 
 def test_convert_takes_the_axes_of_a_model(tmp_path):

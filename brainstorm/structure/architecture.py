@@ -159,7 +159,8 @@ def _validate_entry(name: Any, layer: Any) -> None:
 
     if not isinstance(name, str) or not is_valid_layer_name(name):
         raise NetworkValidationError(
-            f"layer name {name!r}: expected an identifier other than 'default' and 'fallback'."
+            f"layer name {name!r}: expected an identifier in ASCII other than 'default' and "
+            f"'fallback'."
         )
     if name in FLAT_ARRAYS:
         raise fail(f": the name is taken by net.buffer.{name}. Choose another one.")

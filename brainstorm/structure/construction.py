@@ -108,7 +108,7 @@ class LayerDetails(UniquelyNamed):
             )
         if name is not None and not (isinstance(name, str) and is_valid_layer_name(name)):
             remedy = (
-                "Use letters, digits and '_', not starting with a digit."
+                "Use letters of ASCII, digits and '_', not starting with a digit."
                 if isinstance(name, str)
                 else f"If it is an option of {layer_type}, give it by keyword."
             )

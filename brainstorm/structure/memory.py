@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from numbers import Real
 
 from brainstorm.display import without_middle
-from brainstorm.errors import NetworkValidationError
+from brainstorm.errors import NetworkValidationError, OutOfMemoryError
 from brainstorm.structure.hubs import Hub
 from brainstorm.structure.placement import measure_bytes, without_sharing
 from brainstorm.utils import format_bytes
@@ -148,7 +148,14 @@ def find_largest_batch(
     while fits(high):
         high = 2 * high
     most = _last(fits, high)
-    return _last(lambda batch: measure(batch) + scratch(batch) <= limit, most + 1)
+
+    def fits_with_scratch(batch: int) -> bool:
+        try:
+            return measure(batch) + scratch(batch) <= limit
+        except OutOfMemoryError:
+            return False
+
+    return _last(fits_with_scratch, most + 1)
 
 
 def _last(fits: Callable[[int], bool], high: int) -> int:
