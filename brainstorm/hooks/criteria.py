@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from brainstorm.errors import TrainingError, unknown
-from brainstorm.hooks.base import Hook, find_values
+from brainstorm.hooks.base import Hook, find_moment, find_values
 from brainstorm.scorers import Scorer
 
 CRITERIA = ("min", "max")
@@ -20,6 +20,19 @@ _TURNING = {"free", "inverse", "neg", "negative", "non", "one", "minus"}
 
 class LogJudge(Hook):
     """A hook that decides which values of a log are better, by its `criterion` or the log's."""
+
+    __undescribed__: Any = {"_is_turn"}
+
+    _is_turn = True  # whether it would be called in any case, and not only for a value of the log
+
+    def looks_at(self, log_name: str, timescale: str, count: int) -> bool:
+        """Return whether it is the hook's turn, or the log may have a new value of this network.
+
+        Writers log at the same time, after this.
+        """
+        self._is_turn = Hook.is_turn(self, timescale, count)
+        last = find_moment(self.trainer.logs, log_name)
+        return self._is_turn or last is None or last.timescale == timescale
 
     def set_criterion(self, criterion: str | None) -> None:
         """Set the criterion, ``'min'``, ``'max'``, or `None` for that of the log."""

@@ -209,7 +209,7 @@ class SaveBestNetwork(LogJudge, Saver):
     """
 
     state_names = ("parameters", "best_so_far", "best_t", "_persistent", "_kept")
-    __undescribed__ = {"_net", "_is_turn"}
+    __undescribed__ = {"_net"}
 
     parameters: Array = None
     best_so_far: float | None = None
@@ -217,7 +217,6 @@ class SaveBestNetwork(LogJudge, Saver):
     _persistent: Mapping[str, Array] = {}
     _net: Any = None
     _kept = False
-    _is_turn = True
 
     def __init__(
         self,
@@ -244,10 +243,8 @@ class SaveBestNetwork(LogJudge, Saver):
         self.prefers_high(self.log_name, net)
 
     def is_turn(self, timescale: str, count: int) -> bool:
-        """Return whether the log may have a new value, which writers log at the same time."""
-        self._is_turn = super().is_turn(timescale, count)
-        last = find_moment(self.trainer.logs, self.log_name)
-        return self._is_turn or last is None or last.timescale == timescale
+        """Return whether to check the log."""
+        return self.looks_at(self.log_name, timescale, count)
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Keep the network if the log has a new value that is the best, and at the first call."""

@@ -15,7 +15,6 @@ from brainstorm.hooks.base import (
     Hook,
     Iterators,
     check_counts,
-    find_moment,
     find_values,
     put_values,
     take_values,
@@ -117,12 +116,11 @@ class EarlyStopper(_LogStopper):
         "patience": 1, "min_delta": 0.0, "first_epoch": 1, "restore_best": False,
     }  # fmt: skip
     state_names = ("_seen", "_best", "_kept")
-    __undescribed__ = {"_is_turn", "_restored"}
+    __undescribed__ = {"_restored"}
 
     _seen = 0  # number of values
     _best = -1  # the index of the best value, or of the last one that does not count
     _kept: Mapping[str, Any] = {}  # the network at the best value
-    _is_turn = True
     _restored: Mapping[str, Any] = {}  # the network at the end of this training
 
     def __init__(
@@ -156,9 +154,7 @@ class EarlyStopper(_LogStopper):
 
     def is_turn(self, timescale: str, count: int) -> bool:
         """Return whether the hook may stop, or the log may have a new value of this network."""
-        self._is_turn = super().is_turn(timescale, count)
-        last = find_moment(self.trainer.logs, self.log_name)
-        return self._is_turn or last is None or last.timescale == timescale
+        return self.looks_at(self.log_name, timescale, count)
 
     @property
     def role(self) -> str:  # type: ignore[override]
