@@ -158,7 +158,7 @@ def _describe_run(run: RunFile) -> dict[str, Any]:
         "stepper": ", ".join(str(v) if k == "@type" else f"{k}={v}" for k, v in stepper.items()),
         "hooks": ", ".join(run.trainer.get("hooks", ())),
     }
-    logs = Logs.from_state(state["logs"], state.get("moments"))
+    logs = Logs.from_state(state["logs"])
     return {**facts, **{f"log {path}": logs[path][-1] for path in logs.paths()}}
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "apply_to_gradient",
     "check_gradient_modifier",
     "check_weight_modifier",
+    "limit_norm",
 ]
 
 #: Number of formulas (with constants) that each class of modifiers caches.
@@ -173,17 +174,29 @@ class ConstrainL2Norm(ValueModifier):
             handler.compute(_constrained(self.limit), [view], [view])
 
 
+def limit_norm(values: Any, limit: Any, axes: tuple[int, ...] | None = None) -> Any:
+    """Return the tree of values, scaled to a norm of `limit` where theirs is larger.
+
+    They are divided by the largest before they are squared: squares could over- or underflow.
+
+    Args:
+        values: A tree.
+        limit: The largest norm, a number or a tree.
+        axes: The axes of each norm; `None`: all.
+    """
+    largest = fn.maximum(fn.max(fn.absolute(values), axes), np.finfo(np.float32).tiny.item())
+    relative = values / largest
+    norm = fn.sqrt(fn.sum(fn.square(relative), axes))
+    return fn.where(norm * largest <= limit, values, relative * (limit / norm))
+
+
 @functools.lru_cache(maxsize=MOST_FORMULAS)
 def _constrained(limit: float) -> Formula:
     """Return the formula of rows whose norm is at most the limit."""
 
     @formula
     def rows(w: Any) -> Any:
-        axes = tuple(range(1, w.ndim))
-        largest = fn.max(fn.abs(w), axes)
-        unit = fn.where(largest, largest, 1.0)  # squares of w alone may be too large or too small
-        norm = unit * fn.sqrt(fn.sum(fn.square(w / unit), axes))
-        return w * fn.minimum(limit / norm, 1.0)
+        return limit_norm(w, limit, tuple(range(1, w.ndim)))
 
     return rows
 

@@ -25,6 +25,7 @@ from brainstorm.errors import NetworkValidationError, UnknownPathError, shown, u
 from brainstorm.ext._gates import Stacked, stack
 from brainstorm.network import Network
 from brainstorm.network.network import check_network
+from brainstorm.structure.aliases import find_aliases
 from brainstorm.utils import as_array, product
 
 __all__ = ["load_state_dict", "to_state_dict"]
@@ -93,12 +94,9 @@ def load_state_dict(
 
 def _differences(net: Network, values: Mapping[str, np.ndarray]) -> Iterator[str]:
     """Yield what is said of parameters that get other values than those that share them."""
-    known: dict[str, str] = {}
+    aliases, known = find_aliases(net.layers), dict[str, str]()
     for path, array in values.items():
-        layer, category, name = path.split(".")
-        shared = net.layers[layer].shared_parameters.get(name) if category == "parameters" else None
-        owner, _, theirs = shared.partition(".") if shared else (layer, "", name)
-        first = known.setdefault(f"{owner}.{category}.{theirs}", path)
+        first = known.setdefault(aliases.get(path, path), path)
         if not np.array_equal(values[first], array):
             yield f"{path}: it shares its memory with {first}, which gets other values"
 

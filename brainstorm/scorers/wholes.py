@@ -79,10 +79,12 @@ class _OfClasses(Scorer):
     def aggregate(self, errors: Iterable[Weighted]) -> float:  # type: ignore[override]
         """Return the score, given the counts of all batches; 0 in place of 0 / 0."""
         counts = [*errors]
-        right, found, there = np.sum(counts or np.zeros((1, 3)), axis=0).reshape(3, -1)
+        if not counts:
+            return float("nan")
+        right, found, there = np.sum(counts, axis=0).reshape(3, -1)
         of = self.out_of(found, there)
         scores = np.divide(right, of, out=np.zeros_like(right), where=of > 0)
-        known = scores[(found + there > 0) | (len(scores) == 1 and len(counts) > 0)]
+        known = scores[(found + there > 0) | (len(scores) == 1)]
         return float(known.mean()) if known.size else float("nan")
 
 

@@ -33,7 +33,6 @@ import numpy as np
 from brainstorm.errors import TrainingError
 from brainstorm.handlers.traces import Trace
 from brainstorm.optree import formula
-from brainstorm.optree import functions as fn
 from brainstorm.structure.tracing import Traces
 from brainstorm.training.accumulation import GradientAccumulation
 from brainstorm.training.hyperparameters import POSITIVE
@@ -41,18 +40,13 @@ from brainstorm.training.loss_scaling import LossScaling
 from brainstorm.training.parameter_groups import GroupedParameters, ParameterGroup, checked_groups
 from brainstorm.training.update_rule import UpdateRule
 from brainstorm.utils import Array
+from brainstorm.value_modifiers import limit_norm
 
 
 @formula
 def within_norm(g: Any, limit: Any) -> Any:
-    """Return the gradients, scaled to a norm of `limit` if theirs is larger.
-
-    They are divided by the largest before they are squared, because squares could overflow.
-    """
-    largest = fn.maximum(fn.max(fn.absolute(g)), np.finfo(np.float32).tiny.item())
-    relative = g / largest
-    norm = fn.sqrt(fn.sum(fn.square(relative)))
-    return fn.where(norm * largest <= limit, g, relative * (limit / norm))
+    """Return the gradients, scaled to a norm of `limit` if theirs is larger."""
+    return limit_norm(g, limit)
 
 
 #: Attributes that decide what a step consists of, beside the update; the others hold values that
