@@ -25,7 +25,7 @@ import math
 import os
 import reprlib
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -33,16 +33,14 @@ from brainstorm.errors import (
     MALFORMED,
     BrainstormError,
     DescriptionError,
-    UnknownTypeError,
     ValidationError,
     shown,
-    unknown,
 )
+from brainstorm.registry import Registry
 from brainstorm.utils import is_number
 
 __all__ = [
     "Describable",
-    "Registry",
     "checking",
     "create_from_description",
     "find_class",
@@ -50,41 +48,6 @@ __all__ = [
 ]
 
 C = TypeVar("C", bound="Describable")
-T = TypeVar("T")
-
-
-class Registry(Generic[T]):
-    """Classes that can be found by name, because they registered themselves.
-
-    Args:
-        kind: What the classes are, for messages, e.g. ``'layer type'``.
-        advice: The last sentence of the message about an unknown name.
-    """
-
-    def __init__(self, kind: str, advice: str) -> None:
-        self.kind = kind
-        self.advice = advice
-        self._homes: dict[str, dict[str, type[T]]] = {}
-
-    def add(self, name: str, cls: type[T]) -> None:
-        """Register `cls`; a class redefined under the same full name replaces the old one."""
-        self._homes.setdefault(name, {})[f"{cls.__module__}.{cls.__qualname__}"] = cls
-
-    def get(self, name: str) -> type[T]:
-        """Return the class called `name`.
-
-        Raises:
-            UnknownTypeError: There is none, or several modules define one.
-        """
-        homes = self._homes.get(name, {})
-        if len(homes) > 1:
-            raise UnknownTypeError(
-                f"several classes stand for {self.kind} {name!r}: {', '.join(sorted(homes))}. "
-                f"Rename all but one."
-            )
-        if not homes:
-            raise UnknownTypeError(f"{unknown(self.kind, name, sorted(self._homes))} {self.advice}")
-        return next(iter(homes.values()))
 
 
 _classes: Registry[Describable] = Registry(
@@ -137,20 +100,47 @@ class Describable:
 
     @classmethod
     def __new_from_description__(cls: type[C], description: Mapping[str, Any]) -> C:
-        """Create an object from its description without calling ``__init__``."""
+        """Create an object from its description.
+
+        Only constructors of the library are called, so that they check their arguments.
+        """
         new, hidden = cls.__new__(cls), cls._merged("__undescribed__")
+        defaults = cls._merged("__default_values__")
         of_class = {name for name, value in hidden.items() if getattr(cls, name, new) is value}
-        for name, value in {**hidden, **cls._merged("__default_values__")}.items():
+        for name, value in {**hidden, **defaults}.items():
             if name not in of_class:
                 setattr(new, name, copy.deepcopy(value))
+        described = {}
         for name, value in description.items():
             if name != "@type":
                 with _located(f"[{cls.__name__}.{name}]"):
                     cls._check_attribute(name, hidden)
-                    setattr(new, name, create_from_description(value))
+                    described[name] = create_from_description(value)
+        arguments = cls._arguments_in({**{n: getattr(new, n) for n in defaults}, **described})
+        if arguments:
+            cls.__init__(new, **arguments)
+        for name, value in described.items():
+            if name not in arguments:
+                setattr(new, name, value)
         new.__init_from_description__(description)
         new._check_complete()
         return new
+
+    @classmethod
+    def _arguments_in(cls, known: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a constructor of the library can be called with; none if it lacks any."""
+        init = cls.__init__
+        if not inspect.isfunction(init) or not init.__module__.startswith("brainstorm."):
+            return {}
+        kept = inspect.unwrap(init).__code__.co_names
+        given = {}
+        parameters = inspect.signature(init).parameters
+        for name in _argument_names(init):
+            if name in known:
+                given[name] = known[name]
+            elif name in kept or parameters[name].default is inspect.Parameter.empty:
+                return {}
+        return given
 
     def _check_complete(self) -> None:
         """Raise an error if an attribute that a constructor keeps is missing or of a wrong type."""

@@ -150,7 +150,8 @@ class Seedable(Describable):
         self.begin_at(seed)
 
     def __init_from_description__(self, description: Mapping[str, Any]) -> None:
-        self.begin_at()
+        if self._first_seed is None:  # else the constructor was called
+            self.begin_at()
 
     def begin_at(self, seed: int | Callable[[], int] | None = None) -> None:
         """Start the random numbers at a seed, or at the result of a function, called if needed."""

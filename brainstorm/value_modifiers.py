@@ -8,7 +8,6 @@ operations; further arrays are allocated once.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -251,10 +250,6 @@ class MaskValues(ValueModifier):
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, _numbers("MaskValues: mask", value) if name == "mask" else value)
 
-    def __init_from_description__(self, description: Mapping[str, Any]) -> None:
-        super().__init_from_description__(description)
-        self.mask = self.mask  # checked as in the constructor
-
     def __call__(self, handler: Handler, view: Array) -> None:
         self._check(
             self.mask.shape == tuple(view.shape),
@@ -288,10 +283,6 @@ class FreezeValues(ValueModifier):
         if name == "weights" and value is not None:
             self._is_given, value = True, _numbers("FreezeValues: weights", value)
         super().__setattr__(name, value)
-
-    def __init_from_description__(self, description: Mapping[str, Any]) -> None:
-        super().__init_from_description__(description)
-        self.weights = self.weights  # checked as in the constructor
 
     @property
     def is_traceable(self) -> bool:  # type: ignore[override]

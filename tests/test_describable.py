@@ -1,5 +1,6 @@
 """Descriptions: what is written, what comes back, and what is refused."""
 
+import inspect
 import json
 import re
 
@@ -9,11 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import brainstorm.all as ba
-from brainstorm.describable import Describable, Registry, create_from_description, get_description
+from brainstorm.describable import Describable, create_from_description, get_description
 from brainstorm.errors import DescriptionError, UnknownTypeError, ValidationError
 from brainstorm.randomness import RandomState
+from brainstorm.registry import Registry
 from brainstorm.structure import UniquelyNamed
 from brainstorm.testing import LayerHarness, build_layer
+from tests import test_value_modifiers
+from tests.hooks import test_hook_base
 
 
 class Animal(Describable):
@@ -272,20 +276,42 @@ def test_what_a_constructor_keeps_belongs_into_the_description(description, text
         create_from_description(description)
 
 
-@pytest.mark.parametrize(
-    ("this", "name", "expected"),
-    [
-        (ba.L2Decay(0.1), "factor", "a number"),
-        (ba.Gaussian(), "std", "a number"),
-        (ba.Linear(1, 0, 3), "final_value", "a finite number"),
-        (ba.SaveNetwork("a"), "filename", "a string or a path"),
-        (ba.FScore(), "beta", "a number"),
-    ],
-)
-def test_what_is_of_another_type_is_refused_as_by_the_constructor(this, name, expected):
-    text = f"{type(this).__name__}.{name}: expected {expected}, got [1]."
-    with pytest.raises(ValidationError, match=f"^{re.escape(text)}$"):
-        create_from_description({**get_description(this), name: [1]})
+CHECKED = {
+    **{
+        name: make()
+        for name, make in {**test_hook_base.EXAMPLES, **test_value_modifiers.EXAMPLES}.items()
+        if name != "InfoUpdater"  # its run is not described
+    },
+    **{
+        type(this).__name__: this
+        for this in (
+            *(ba.AdamStepper(), ba.GradientAccumulation(2), ba.LossScaling(), ba.SgdStepper(0.1)),
+            *(ba.DenseSqrtFanIn(), ba.EchoState(), ba.Gaussian(), ba.Identity(), ba.RandomWalk()),
+            *(ba.SparseInputs(ba.Gaussian(), 3), ba.Uniform(), ba.Exponential(1, 0.5)),
+            *(ba.Cosine(1, 0, 9), ba.OneCycle(1, 9), ba.ReduceOnPlateau("total_loss", 1)),
+            *(ba.Linear(1, 0, 3), ba.FScore(), ba.Hamming(), ba.Precision()),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_a_description_is_checked_as_by_the_constructor(name):
+    this = CHECKED[name]
+    cls, description = type(this), get_description(this)
+    names = inspect.signature(cls).parameters.keys() & vars(this).keys()
+    for option in sorted(names & (description.keys() | cls._merged("__default_values__").keys())):
+        for value in (-1, 0, 2.5, 1e9, "x", [1]):
+            changed = {**description, option: value}
+            arguments = create_from_description({k: v for k, v in changed.items() if k in names})
+            texts = []
+            for make in (lambda: cls(**arguments), lambda: create_from_description(changed)):  # noqa: B023
+                try:
+                    make()
+                    texts.append("")
+                except ValidationError as error:
+                    texts.append(str(error))
+            assert texts[0] == texts[1], (option, value)
 
 
 def test_a_description_without_end():

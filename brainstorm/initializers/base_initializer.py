@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -130,11 +130,7 @@ class ArrayInitializer(Initializer):
         if not np.isfinite(self.array).all():
             raise ValidationError("ArrayInitializer: expected finite numbers, got NaN or infinity.")
 
-    def __init_from_description__(self, description: Mapping[str, Any]) -> None:
-        super().__init_from_description__(description)
-        self.array = np.array(self.array)
-
     def __call__(self, shape: Shape) -> Array:
-        own = self.array.shape
+        own = np.shape(self.array)
         self._check(own in ((), shape), f"the shape of its array, {own}", shape)
         return np.full(shape, self.array)

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from brainstorm.describable import Registry
 from brainstorm.errors import NetworkValidationError, ValidationError, unknown
 from brainstorm.randomness import RandomState
+from brainstorm.registry import Registry
 from brainstorm.structure.buffer_structure import BufferStructure, combine_buffer_structures
 from brainstorm.structure.construction import ConstructionWrapper, LayerDetails
 from brainstorm.utils import check_nesting, is_valid_layer_name

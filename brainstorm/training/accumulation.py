@@ -11,7 +11,6 @@ from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
 from brainstorm.hooks.base import check_counts
 from brainstorm.optree.formula import formula
-from brainstorm.training.hyperparameters import check_again
 from brainstorm.utils import Array, is_whole
 
 
@@ -63,9 +62,6 @@ class GradientAccumulation(Describable):
                 f"GradientAccumulation.batches: expected an integer >= 1, got {batches!r}."
             )
         self.batches = int(batches)
-
-    def __init_from_description__(self, description: Mapping[str, Any]) -> None:
-        check_again(self)
 
     @property
     def is_complete(self) -> bool:

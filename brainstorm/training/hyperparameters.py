@@ -1,10 +1,9 @@
-"""Hyperparameters: the ranges in which the numbers of a stepper must lie; checks of files."""
+"""Hyperparameters: the ranges in which the numbers of a stepper must lie."""
 
 from __future__ import annotations
 
-import inspect
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,10 +27,3 @@ class Range(NamedTuple):
 NON_NEGATIVE = Range(0.0, math.inf)
 POSITIVE = Range(np.finfo(np.float32).tiny.item(), math.inf)
 FRACTION = Range(0.0, 1.0)
-
-
-def check_again(this: Any) -> None:
-    """Check an object made from a description as its constructor checks its arguments."""
-    names = inspect.signature(type(this)).parameters.keys()
-    if names <= vars(this).keys():
-        type(this)(**{name: vars(this)[name] for name in names})

@@ -13,7 +13,6 @@ from brainstorm.errors import TrainingError
 from brainstorm.hooks.base import check_counts
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.training.hyperparameters import check_again
 from brainstorm.utils import Array, is_number, is_whole
 
 #: Limits of the scale. It is a power of two, by which numbers are multiplied exactly.
@@ -56,9 +55,6 @@ class LossScaling(Describable):
             )
         self.initial = float(2.0 ** np.rint(np.log2(initial)))
         self.growth_interval = int(growth_interval)
-
-    def __init_from_description__(self, description: Mapping[str, Any]) -> None:
-        check_again(self)
 
     @property
     def scale(self) -> float:

@@ -8,14 +8,13 @@ depend on ``k = nr // interval``, where ``nr`` counts epochs or updates, dependi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
 from brainstorm.hooks.base import find_values
 from brainstorm.hooks.criteria import CRITERIA, criterion_of
-from brainstorm.training.hyperparameters import check_again
 from brainstorm.utils import is_number, is_whole
 
 
@@ -26,9 +25,6 @@ class Schedule(Describable):
     """
 
     __argument_error__ = TrainingError
-
-    def __init_from_description__(self, description: Mapping[str, Any]) -> None:
-        check_again(self)
 
     def __call__(
         self,
