@@ -14,6 +14,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+#: More than that in OMP_NUM_THREADS is a mistake.
+MOST_THREADS = 4096
+
 _is_forked = False
 
 
@@ -40,7 +43,7 @@ def default_threads() -> int:
     if _is_forked:
         return 1
     wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    if wanted.isdigit() and int(wanted) > 0:
+    if wanted.isdecimal() and 0 < int(wanted) <= MOST_THREADS:
         return int(wanted)
     if hasattr(os, "sched_getaffinity"):
         bound = len(os.sched_getaffinity(0))

@@ -94,6 +94,8 @@ def test_the_tightest_quota_counts(tmp_path, system):
         ("3,2", 2, 1.0, 3),
         ("0", 2, 1.0, 1),
         ("many", 4, 3.0, 3),
+        ("\u00b2", 4, 3.0, 3),
+        ("99999999999", 4, 3.0, 3),
     ],
 )
 def test_threads_are_those_of_the_environment_or_of_the_quota(
@@ -107,6 +109,33 @@ def test_threads_are_those_of_the_environment_or_of_the_quota(
     monkeypatch.setattr(threads, "cpu_quota", lambda: quota)
     assert default_threads() == expected
     assert NativeHandler(seed=1).info()["threads"] == str(expected)
+
+
+PRODUCT = """
+import numpy as np
+from brainstorm.handlers import NativeHandler
+a, b = np.random.RandomState(0).rand(2, 600, 600).astype(np.float32)
+for threads in (1, 2):
+    handler, out = NativeHandler(np.float32, threads=threads), np.empty_like(a)
+    trace = handler.trace(lambda: handler.dot_mm(a, b, out))
+    out.fill(0)
+    trace.replay()
+    np.testing.assert_allclose(out, a @ b, rtol=1e-5)
+"""
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"OMP_DYNAMIC": "true"},
+        {"OMP_THREAD_LIMIT": "1"},
+        {"OMP_MAX_ACTIVE_LEVELS": "0"},
+    ],
+)
+def test_numbers_are_right_if_openmp_starts_fewer_threads(given):
+    code = [sys.executable, "-c", PRODUCT]
+    done = subprocess.run(code, env={**os.environ, **given}, capture_output=True, timeout=300)
+    assert done.returncode == 0, done.stderr.decode()
 
 
 # -- waiting ---------------------------------------------------------------------------------

@@ -117,6 +117,11 @@ class _Used(threading.local):
     count = 0
 
 
+def _many() -> int:
+    """Return the number of threads without a limit."""
+    return sys.maxsize
+
+
 class Library:
     """The loaded library with one engine, the CPU.
 
@@ -130,7 +135,9 @@ class Library:
         path: The file that it was loaded from.
         version: E.g. ``'3.2.0'``.
         used: Its `count` is the number of threads set for the calling thread; 0: unknown.
-        thread_setter: The address of the C function that sets it; 0: there is none.
+        most_threads: How many threads OpenMP starts at most.
+        thread_setters: The addresses of the C functions that set the number of threads, and whether
+            OpenMP may start fewer; 0: there is none.
         data_setter: The address of the function that sets the address of a memory object.
     """
 
@@ -147,10 +154,15 @@ class Library:
         self.version = f"{found.major}.{found.minor}.{found.patch}"
         if found.major != 3:
             raise MissingDependencyError(f"{path}: expected oneDNN 3, got {self.version}")
-        self._set_threads = getattr(self._library, "omp_set_num_threads", None)
-        self.thread_setter = 0
-        if self._set_threads is not None:
-            self.thread_setter = ctypes.cast(self._set_threads, c_void_p).value or 0
+        # oneDNN divides its work among all the threads that it asks for: there must not be fewer.
+        names = "omp_set_num_threads", "omp_set_dynamic"
+        self._setters = [getattr(self._library, name, None) for name in names]
+        self.thread_setters = [
+            ctypes.cast(f, c_void_p).value or 0 if f else 0 for f in self._setters
+        ]
+        self.most_threads = getattr(self._library, "omp_get_thread_limit", _many)()
+        if getattr(self._library, "omp_get_max_active_levels", _many)() < 1:
+            self.most_threads = 1
         self.used = _Used()
         try:
             self.engine = self.create("dnnl_engine", _CPU, 0)
@@ -170,8 +182,9 @@ class Library:
         """Set the number of threads for the calling thread, if the library uses OpenMP."""
         if self.used.count != count:
             self.used.count = count
-            if self._set_threads is not None:
-                self._set_threads(count)
+            for setter, value in zip(self._setters, (count, 0), strict=True):
+                if setter is not None:
+                    setter(value)
 
     def check(self, name: str, *arguments: Any) -> None:
         """Call a function that returns a status.

@@ -116,7 +116,9 @@ class NativeHandler(Lowering, NumpyHandler):
     @property
     def threads(self) -> int:
         """Maximum number of threads of an operation."""
-        return 1 if is_forked() else self._threads
+        if is_forked():
+            return 1
+        return min(self._threads, self._library.most_threads) if self._library else self._threads
 
     def new_lane(self) -> Lane:
         return Lane(self._library, self.threads, self._compute == "bf16", self._refusals)

@@ -33,8 +33,8 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-#: `state` holds the number of calls, then the number and status of a failed call, and the function
-#: that sets the number of threads. All structures consist of words of eight bytes, see `_words`.
+#: `state` holds the number of calls, then the number and status of a failed call, and the functions
+#: that set the number of threads, see `Library`. All structures consist of words of eight bytes.
 _SOURCE = """
 #include <stdint.h>
 struct record { int64_t kind; void *function, *a, *b; int64_t c; void *d; int64_t threads; };
@@ -50,13 +50,17 @@ typedef int setter(void *, void *);
 
 static int run(const struct record *calls, int64_t count, int64_t *state, int64_t *used) {
   void (*use_threads)(int) = (void (*)(int))state[3];
+  void (*may_be_fewer)(int) = (void (*)(int))state[4];
   for (int64_t i = 0; i < count; i++) {
     const struct record r = calls[i];
     int status = 0;
     if (r.kind == 0) {
       ((kernel *)r.function)(r.a, r.b);
     } else if (r.kind == 1) {
-      if (r.threads != *used && use_threads) use_threads((int)r.threads);
+      if (r.threads != *used) {
+        if (use_threads) use_threads((int)r.threads);
+        if (may_be_fewer) may_be_fewer(0);
+      }
       *used = r.threads;
       status = ((primitive *)r.function)(r.a, r.b, (int)r.c, r.d);
     } else {
@@ -100,8 +104,8 @@ class Replay:
         self.calls = list(calls)
         self._library, self._process = library, _process[0]
         self._records = _words(call.record() for call in self.calls)
-        setter = 0 if library is None else library.thread_setter
-        self._state = (c_int64 * 4)(len(self.calls), 0, 0, setter)
+        setters = [0, 0] if library is None else library.thread_setters
+        self._state = (c_int64 * 5)(len(self.calls), 0, 0, *setters)
         self._arguments = address_of(self._records), ctypes.addressof(self._state)
         try:
             self._function: Callable[..., Any] = _compiled()

@@ -36,7 +36,7 @@ class Library:
     def __init__(self, function):
         self.inner = _PRIMITIVE_TYPE(lambda *arguments: function(*arguments))
         self.execute, self.used = address_of_function(self.inner), SimpleNamespace(count=0)
-        self.thread_setter = 0
+        self.thread_setters = [0, 0]
 
     def use_threads(self, count):
         self.used.count = count
