@@ -82,7 +82,11 @@ def _graph(step: Callable[[], object]) -> Callable[[], None]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    return graph.replay
+
+    def replay(kept: object = step) -> None:  # whose data and parameters the graph only points to
+        graph.replay()
+
+    return replay
 
 
 def product(a: np.ndarray, b: np.ndarray, precision: str) -> Timed:

@@ -154,7 +154,7 @@ def main(arguments: list[str]) -> int:
     """Do what nvcc would do with these arguments."""
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     if "--version" in arguments:
-        print(f"nvcc of the tests, {os.path.basename(folder)}")
+        print(f"the compiler of the tests\nBuild {os.path.basename(folder)}")
         return 0
     mode, passed, source, out, architecture = "cubin", [], None, None, 75
     rest = iter(arguments)

@@ -79,7 +79,8 @@ class Nvcc:
 
     def __init__(self) -> None:
         self._compiler: Any = importlib.import_module("pycuda.compiler")
-        self.name = str(self._compiler.get_nvcc_version("nvcc")).strip()
+        said = str(self._compiler.get_nvcc_version("nvcc"))
+        self.name = f"nvcc ({said.strip().splitlines()[-1]})"
 
     def compile(self, text: str, arch: str) -> tuple[bytes, str]:
         """Compile CUDA C; see `Nvrtc.compile`."""

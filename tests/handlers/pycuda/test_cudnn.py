@@ -12,6 +12,7 @@ import gc
 import os
 import re
 import subprocess
+import types
 from pathlib import Path
 from unittest import mock
 
@@ -127,6 +128,17 @@ def test_bfloat16_in_all_passes(geometry, add, late, shim):
     assert {name for name, _ in calls} == set(PASSES)
 
 
+@pytest.mark.parametrize("compute", ["f32", "tf32", "bf16"])
+@pytest.mark.parametrize("add", [False, True])
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_small_whole_numbers_are_exact_with_the_library_that_is_here(geometry, add, compute):
+    handler = PyCudaHandler(seed=1, compute=compute)
+    for got, expected in zip(
+        passes(handler, geometry, add), passes(NumpyHandler(float), geometry, add), strict=True
+    ):
+        np.testing.assert_array_equal(got, expected)
+
+
 def test_bfloat16_obeys_the_properties(shim):
     handler, *_ = with_stand_in("bf16")
     harness = HandlerHarness(handler, CONVOLUTIONS, 0)
@@ -240,7 +252,7 @@ template <class A, class... As, class B, class... Bs> struct Same<A(As...), B(Bs
 """
 
 
-def test_the_prototypes_are_nvidias(tmp_path):
+def test_the_prototypes_are_nvidias(tmp_path, shim):
     """Each function has as many arguments, of such types; each number is the same."""
     if building.folder_of("cudnn.h") is None:
         pytest.skip("NVIDIA'S cudnn.h IS NOT HERE (pip install nvidia-cudnn-cu13): NOT COMPARED")
@@ -307,9 +319,9 @@ def _no_library():
 
 
 def _old():
-    library = cudashim.cudnn()
-    library.cudnnCreate = lambda handle: 1001
-    return library
+    return types.SimpleNamespace(
+        cudnnGetVersion=mock.Mock(return_value=91000), cudnnCreate=lambda handle: 1001
+    )
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,9 @@ def test_what_fails_while_it_is_captured(handler):
             if fails:
                 handler.call(fail, is_queued=True)
         if fails:
-            with pytest.raises(DeviceError, match="^capturing a CUDA graph: the GPU failed"):
+            # An address is looked at by the tests' driver at once, by NVIDIA's afterwards.
+            expected = "^(capturing a CUDA graph: the GPU failed|instantiating a CUDA graph failed)"
+            with pytest.raises(DeviceError, match=expected):
                 trace.replay()
         assert gc.isenabled()
     trace.replay()

@@ -153,7 +153,8 @@ def test_scikit_cuda_computes_the_same(monkeypatch, rng):
         h.batched_dot_mm(first, second.transpose((2, 1, 0)), stack)
         results.append([product.get(), stack.get()])
     for got, expected in zip(*results, strict=True):
-        np.testing.assert_array_equal(got, expected)
+        # NVIDIA's library sums in another order in cublasSgemm than in cublasGemmEx.
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_graph_rounds_a_factor_once_while_it_is_not_written(shim):
