@@ -29,14 +29,14 @@ __all__ = ["kernel_sources"]
 #: Of arrays whose threads do several elements at once.
 _SHAPE = (5, 6, 16)
 
-#: Functions that compute elements: types of arrays that they take, how many numbers and axes.
+#: Functions that compute elements: types of the arrays, how many numbers, sizes and axes they take.
 _ELEMENTS = {
-    "image_to_columns": ("f", 3, 18),
-    "columns_to_image": ("f", 3, 18),
-    "average_pool": ("f", 1, 18),
-    "pool_deltas": ("ff", 1, 18),
-    "take_rows": ("ff", 6, 0),
-    "reverse_steps": ("fi", 3, 0),
+    "image_to_columns": ("f", 1, 2, 18),
+    "columns_to_image": ("f", 1, 2, 18),
+    "average_pool": ("f", 0, 1, 18),
+    "pool_deltas": ("ff", 0, 1, 18),
+    "take_rows": ("ff", 6, 0, 0),
+    "reverse_steps": ("fi", 3, 0, 0),
 }
 
 
@@ -100,9 +100,10 @@ def _groups() -> Iterator[Group]:
         for out in ("f4", kind):
             outputs = [aligned_zeros(_SHAPE, out)]
             yield from (piece.group for piece in _pieces(copy, x, outputs, False))
-    for function, (kinds, numbers, axes) in _ELEMENTS.items():
+    for function, (kinds, numbers, sizes, axes) in _ELEMENTS.items():
         *sources, out = (_array(type_) for type_ in f"{kinds}f")
-        walk = element_walk(function, sources, out, (0,) * numbers, (0,) * axes, add=True)
+        known = (2,) * sizes, (2,) * axes
+        walk = element_walk(function, sources, out, (0,) * numbers, *known, add=True)
         yield Group((walk,))
     yield Group((converting_walk(_array("f"), _array("u2")),))
     yield Group((converting_walk(_array("u2"), _array("f"), add=True),))

@@ -11,7 +11,7 @@ from brainstorm.optree.loops import Loop
 #: Maximum number of threads in a block.
 THREADS = 256
 #: Number of blocks that keep a GPU busy, and of terms per worker that justify another block.
-BUSY, FEW_TERMS = 256, 32
+BUSY, FEW_TERMS = 512, 8
 #: Maximum number of reductions in a loop: the workers' results must fit into shared memory.
 MOST_SHARED = 20
 

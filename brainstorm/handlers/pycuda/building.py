@@ -104,16 +104,19 @@ class Building:
 
     def elements(
         self, function: str, sources: Sequence[DeviceArray | None], out: DeviceArray,
-        numbers: Sequence[int], axes: Sequence[int] = (), add: bool = False,
+        numbers: Sequence[int] = (), sizes: Sequence[int] = (), axes: Sequence[int] = (),
+        add: bool = False,
     ) -> None:  # fmt: skip
         """Add a loop over a contiguous array, whose elements a function of our files computes.
 
         It takes the sources, of which None is a null pointer, the place of the element, the
-        numbers, and, if there are axes, a structure ``Axes`` of them. `add` adds to what is there.
+        numbers, the sizes, and, if there are axes, a structure ``Axes`` of them. Sizes and axes are
+        known when the kernel is compiled: dividing by other numbers takes longest of all. `add`
+        adds to what is there.
         """
         if out.size:
             check_count(function, out.size)
-            walk = element_walk(function, sources, out, numbers, axes, add)
+            walk = element_walk(function, sources, out, numbers, sizes, axes, add)
             self.pieces.append(Piece.of_loop(walk, None))
 
     def launch(

@@ -1,8 +1,10 @@
 """Convolutions of images by cuDNN, if its library is found.
 
 An algorithm is used if it is deterministic, and if a test run on scratch memory succeeded. If
-there is none, cuBLAS is used. ``BRAINSTORM_CUDNN=off`` in the environment disables cuDNN. It is not
-used for pooling, because it does not return the positions of maxima.
+there is none, cuBLAS is used; and always for the gradient of filters in 'f32' and 'tf32' without
+groups, because cuDNN's only deterministic algorithm takes up to five times as long on an H100.
+``BRAINSTORM_CUDNN=off`` in the environment disables cuDNN. It is not used for pooling, because it
+does not return the positions of maxima.
 
 With bfloat16, cuDNN's arrays are all of that type (PSEUDO_BFLOAT16_CONFIG): sums are float32, but
 results are rounded once to bfloat16, and then widened, or added to what is there, in float32. All
@@ -147,6 +149,8 @@ class Cudnn:
             geometry: How filters move.
             add: Add to the present content.
         """
+        if which is FILTERS and geometry.groups == 1 and not self._is_half:
+            return False  # a product with the matrix of patches is faster
         *read, written = (arrays[k] for k in which.order)
         self._device.enter()
         for algorithm in which.algorithms:

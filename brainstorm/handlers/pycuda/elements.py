@@ -29,16 +29,16 @@ _WIDENING = (Line("v0", "float", "__uint_as_float((uint32_t){0} << 16)", (("r0",
 
 def element_walk(
     function: str, sources: Sequence[DeviceArray | None], out: DeviceArray, numbers: Sequence[int],
-    axes: Sequence[int], add: bool,
+    sizes: Sequence[int], axes: Sequence[int], add: bool,
 ) -> Walk:  # fmt: skip
     """Return the loop of `Building.elements`."""
     given = [source for source in sources if source is not None]
     pointers = iter(range(len(given)))
-    names = [f"c{k}" for k in range(len(numbers) + len(axes))]
+    names = [f"c{k}" for k in range(len(numbers))]
     arguments = ["nullptr" if source is None else f"p{next(pointers)}" for source in sources]
-    arguments += ["at", *names[: len(numbers)]]
+    arguments += ["at", *names, *map(str, sizes)]
     if axes:
-        arguments.append(f"axes_of({', '.join(names[len(numbers) :])})")
+        arguments.append(f"axes_of({', '.join(map(str, axes))})")
     loop = Loop(
         reduced=(False,),
         reads=tuple(Read(C_TYPES[source.dtype], "any") for source in given),
@@ -52,7 +52,7 @@ def element_walk(
         (out.size,),
         (*[(0,)] * len(given), (1,)),
         (*(source.address for source in given), out.address),
-        (*numbers, *axes),
+        tuple(numbers),
         tuple(source.nbytes for source in given),
     )
 

@@ -36,7 +36,7 @@ static __device__ __forceinline__ float image_to_columns(const float *images, un
     const int kw = rest % w.filter; rest /= w.filter;
     const int kh = rest % h.filter; rest /= h.filter;
     const int kd = rest % d.filter; rest /= d.filter;
-    const int row = rest % rows, group = rest / rows;
+    const int group = groups > 1 ? rest / rows : 0, row = rest - group * rows;
     int at = row;
     const int q = at % w.outputs; at /= w.outputs;
     const int p = at % h.outputs; at /= h.outputs;

@@ -102,8 +102,8 @@ class _Convolution:
         """Add the creation of the matrix of some images, and return it."""
         matrix = self.matrix(part, memory)
         if not self.is_plain:
-            sizes = (matrix.shape[1], self.channels, self.groups)
-            build.elements("image_to_columns", [part], matrix, sizes, self.axes)
+            rows, sizes = (matrix.shape[1],), (self.channels, self.groups)
+            build.elements("image_to_columns", [part], matrix, rows, sizes, self.axes)
         return matrix
 
 
@@ -173,8 +173,8 @@ def _deltas_of_images(
         matrix = conv.matrix(part, memory)
         build.product(rows, conv.kernels(filters), matrix, add=add and conv.is_plain)
         if not conv.is_plain:
-            sizes = (rows.shape[1], conv.channels, conv.groups)
-            build.elements("columns_to_image", [matrix], part, sizes, conv.axes, add)
+            numbers, sizes = (rows.shape[1],), (conv.channels, conv.groups)
+            build.elements("columns_to_image", [matrix], part, numbers, sizes, conv.axes, add)
 
 
 conv3d_forward_batch, conv3d_backward_batch = conv2d_forward_batch, conv2d_backward_batch
@@ -212,7 +212,7 @@ def avgpool2d_forward_batch(
     """Build the means of windows."""
     target, axes = build.target(outputs), _windows(inputs, outputs, window, padding, stride)
     source = build.dense(inputs)
-    build.elements("average_pool", [source], target, inputs.shape[-1:], axes)
+    build.elements("average_pool", [source], target, (), inputs.shape[-1:], axes)
 
 
 def maxpool2d_backward_batch(
@@ -224,7 +224,7 @@ def maxpool2d_backward_batch(
     axes = _windows(in_deltas, out_deltas, window, padding, stride)
     where = None if argmax is None else build.dense(argmax)
     sources = [build.dense(out_deltas), where]
-    build.elements("pool_deltas", sources, target, in_deltas.shape[-1:], axes, add_in_deltas)
+    build.elements("pool_deltas", sources, target, (), in_deltas.shape[-1:], axes, add_in_deltas)
 
 
 avgpool2d_backward_batch = maxpool2d_backward_batch

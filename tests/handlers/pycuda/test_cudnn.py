@@ -65,7 +65,7 @@ def test_convolutions_obey_their_properties(late, shim):
     shim.set_option("late", late)
     handler, _, calls = with_stand_in()
     check_handler(handler, CONVOLUTIONS, properties=PROPERTIES)
-    assert {name for name, _ in calls} == set(PASSES)
+    assert {name for name, _ in calls} == {"Forward", "BackwardData"}
     assert handler.info()["convolutions"].startswith("cuDNN 9.10, or cuBLAS")
 
 
@@ -113,6 +113,19 @@ def passes(handler, geometry, add):
         x, w, padding, stride, dx, dy, dw, None, add_gradients=add, add_in_deltas=add, **more
     )
     return [handler.get_numpy_copy(array) for array in (y, dx, dw)]
+
+
+@pytest.mark.parametrize(
+    ("compute", "geometry", "by_cudnn"),
+    [("f32", "plain", 0), ("tf32", "plain", 0), ("bf16", "plain", 1), ("f32", "in groups", 1)],
+)
+def test_who_computes_the_gradient_of_filters(compute, geometry, by_cudnn, shim):
+    handler, _, calls = with_stand_in(compute)
+    for got, expected in zip(
+        passes(handler, geometry, True), passes(NumpyHandler(float), geometry, True), strict=True
+    ):
+        np.testing.assert_array_equal(got, expected)
+    assert ("BackwardFilter" in {name for name, _ in calls}) == by_cudnn
 
 
 @pytest.mark.parametrize("late", [0, 1])

@@ -46,7 +46,7 @@ def test_nodes_and_traffic_of_a_training_step(workload, precision, expected, shi
     assert (len(nodes), round(sum(node.traffic for node in nodes) / 1e6, 1)) == expected
 
 
-@pytest.mark.parametrize(("precision", "expected"), [(FLOAT32, (23, 56.7)), (BFLOAT16, (33, 53.0))])
+@pytest.mark.parametrize(("precision", "expected"), [(FLOAT32, (25, 90.3)), (BFLOAT16, (33, 53.0))])
 def test_nodes_and_traffic_with_cudnn(precision, expected, monkeypatch, shim):
     monkeypatch.setattr(cudnn, "load_library", lambda name, versions: shim.cudnn())
     (cnn,) = (workload for workload in GPU_WORKLOADS if workload.key == "cnn")

@@ -70,13 +70,15 @@ def test_no_cublas(monkeypatch):
         PyCudaHandler()
 
 
-def test_the_library_goes_with_its_handle(handler, monkeypatch):
+def test_the_library_goes_with_its_handles(handler, monkeypatch):
     spy = mock.Mock(wraps=blas._load_cublas())
     monkeypatch.setattr(blas, "_load_cublas", lambda: spy)
     made = blas.CtypesBlas(handler._device, "f32")
-    expected = made._handle
+    expected = {made._small.value, made._large.value}
     del made
-    spy.cublasDestroy_v2.assert_called_once_with(expected)
+    destroyed = [call.args[0].value for call in spy.cublasDestroy_v2.call_args_list]
+    assert len(destroyed) == 2
+    assert set(destroyed) == expected
 
 
 # -- scikit-cuda ---------------------------------------------------------------------------------
