@@ -125,7 +125,7 @@ def sanitize(hour: Hour) -> None:
         print("NO compute-sanitizer HERE: NOBODY LOOKED FOR RACES AND ILLEGAL ACCESSES")
         return
     names = [name for file in FILES for name in re.findall(r"void (\w+)\(", file_source(file))]
-    ours = f"--kernel-name=regex=^(loop_[0-9a-f]+|{'|'.join(names)})$"
+    ours = f"--kernel-name=regex=^((loop|steps)_[0-9a-f]+|{'|'.join(names)})$"
     alone = ("--target-processes", "application-only")
     for tool in SANITIZERS:
         sanitizer = ("compute-sanitizer", "--tool", tool, "--error-exitcode", "9", ours)

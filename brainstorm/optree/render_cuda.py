@@ -56,6 +56,17 @@ def render_cuda(structure: Structure, name: str) -> str:
     return _Kernel(structure, name).render()
 
 
+def render_step(structure: Structure, name: str) -> str:
+    """Return the CUDA C of a function that does a row of loops, in one of several steps.
+
+    It is for loops side by side over rows and columns, without reductions; the threads of a block
+    share the columns. It takes a structure ``<name>_arguments`` like that of a kernel, with
+    ``ptrdiff_t d[]`` behind the addresses: how many bytes they move from step to step; and the
+    numbers of the step and of the row.
+    """
+    return _Kernel(structure, name).render_step()
+
+
 def kernel_name(structure: Structure) -> str:
     """Return a name that only kernels of the same text have."""
     return f"loop_{hashlib.sha256(repr(structure).encode()).hexdigest()[:24]}"
@@ -83,11 +94,7 @@ class _Kernel:
     def render(self) -> str:
         by_rows, lanes = self.structure.by_rows, self.structure.lanes
         is_shared = shares(self.lead.loop) and not by_rows
-        types = [type_ for part in self.parts for type_ in part.loop.constants]
-        self.put(f"struct {self.name}_arguments {{")
-        self.put(f"char *p[{self.counts[0]}];", *["char *parts; unsigned *tickets;"] * is_shared)
-        self.put(f"{self.index} n[{self.counts[1]}];")
-        self.put(*(f"{type_} c{k};" for k, type_ in enumerate(types)), "};")
+        self.arguments(*["char *parts; unsigned *tickets;"] * is_shared)
         if lanes > 1:
             self.several_lanes()
         self.put('extern "C" __global__')
@@ -103,13 +110,35 @@ class _Kernel:
         self.put("}")
         return "\n".join(self.lines) + "\n"
 
-    def arrays(self) -> None:
-        """Name the arrays."""
+    def render_step(self) -> str:
+        self.arguments(f"ptrdiff_t d[{self.counts[0]}];")
+        self.put("static __device__ __forceinline__")
+        step = f"const {self.name}_arguments &a, ptrdiff_t step, {self.index} i0"
+        self.put(f"void {self.name}({step}) {{")
+        self.arrays(" + step * a.d[{}]")
+        self.put(f"const {self.index} n1 = a.n[1];")
+        self.put(f"for ({self.index} i1 = threadIdx.x; i1 < n1; i1 += blockDim.x) {{")
+        for part in self.parts:
+            with part.scope():
+                part.one_thread()
+        self.put("}", "}")
+        return "\n".join(self.lines) + "\n"
+
+    def arguments(self, *more: str) -> None:
+        """Add the structure of the arguments."""
+        types = [type_ for part in self.parts for type_ in part.loop.constants]
+        self.put(f"struct {self.name}_arguments {{")
+        self.put(f"char *p[{self.counts[0]}];", *more, f"{self.index} n[{self.counts[1]}];")
+        self.put(*(f"{type_} c{k};" for k, type_ in enumerate(types)), "};")
+
+    def arrays(self, moved: str = "") -> None:
+        """Name the arrays, whose addresses may be moved."""
         accessed = [array for part in self.parts for array in part.arrays]
         for k, (array, access) in enumerate(zip(accessed, self.structure.accesses, strict=True)):
             const, alone = ("const ", "__restrict__ ") if access.is_constant else ("", "")
             if access.first == k:
-                self.put(f"{const}{array.type} *{alone}x{k} = ({const}{array.type} *)a.p[{k}];")
+                place = f"(a.p[{k}]{moved.format(k)})" if moved else f"a.p[{k}]"
+                self.put(f"{const}{array.type} *{alone}x{k} = ({const}{array.type} *){place};")
 
     def several_lanes(self) -> None:
         """Add the function for the lanes of a thread, or for one of them."""

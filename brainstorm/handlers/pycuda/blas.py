@@ -22,7 +22,7 @@ from brainstorm.handlers.pycuda.libraries import load_library
 #: Bytes of workspace for cuBLAS, which must not allocate while a graph is captured; results depend
 #: on their number, with which it chooses its algorithms.
 WORKSPACE = 32 << 20
-#: Likewise for products of few rows and terms: with more bytes, cuBLAS 13.1 chooses what takes up to
+#: Likewise for products of few rows and terms: with more, cuBLAS 13.1 chooses what takes up to
 #: twenty times as long on an H100 (16 x 100 x 400: 52 us, with these 6 us).
 SMALL_WORKSPACE, FEW_ROWS, FEW_TERMS = 4 << 20, 16, 512
 

@@ -25,6 +25,7 @@ from brainstorm.handlers.pycuda.launches import (
     packed_launch,
 )
 from brainstorm.handlers.pycuda.modules import Kernel, file_with
+from brainstorm.handlers.pycuda.recurrences import has_few_rows, product_launch
 from brainstorm.optree import Formula, Program, formula
 from brainstorm.optree import functions as fn
 from brainstorm.utils import Arrays
@@ -213,16 +214,16 @@ class Building:
                 self.clear(out)
             return
         target = out if _rows(out) is not None else self.target(out, add)
-        a, lda, transa = self._factor(a, transa)
-        b, ldb, transb = self._factor(b, transb, is_packed)
-        m, n = target.shape[-2:]
-        k = a.shape[-2] if transa else a.shape[-1]
-        stacks = [x.strides[0] // x.itemsize if x.ndim == 3 else 0 for x in (a, b, target)]
-        product = Product(
-            a.address, b.address, target.address, transa, transb, m, n, k, lda, ldb,
-            _rows(target) or n, add, target.shape[0] if target.ndim == 3 else 1,
-            (stacks[0], stacks[1], stacks[2]), a.dtype.itemsize == 2,
-        )  # fmt: skip
+        packed = b if is_packed else None
+        a, transa = self._factor(a, transa)
+        b, transb = self._factor(b, transb)
+        product = _product(a, b, target, transa, transb, add)
+        if has_few_rows(product):
+            self.launch(product_launch(self.device, product), [target], [a, b], product)
+            return
+        if self.handler._compute == "bf16":
+            a, b = self._rounded(a, False), self._rounded(b, b is packed)
+            product = _product(a, b, target, transa, transb, add)
         launch = Launch(None, self.handler._blas.call(product))
         self.launch(launch, [target], [a, b], product)
 
@@ -259,21 +260,20 @@ class Building:
         self.kept.append(half)
         return half
 
-    def _factor(
-        self, array: DeviceArray, turned: bool, is_packed: bool = False
-    ) -> tuple[DeviceArray, int, bool]:
-        """Return a factor for cuBLAS, the distance of its rows, and whether to transpose."""
-        step = _rows(array)
-        if step is None:
-            order = (*range(array.ndim - 2), array.ndim - 1, array.ndim - 2)
-            if _rows(array.transpose(order)) is not None:
-                return self._factor(array.transpose(order), not turned)
-            array, step, is_packed = self.dense(array), array.shape[-1], False
-        if self.handler._compute == "bf16":
-            is_done = is_packed and _place(array) in self.handler._packed.get(array.memory, ())
-            half = self._half(array) if is_done else self._round(array)
-            array, step = half[..., : array.shape[-1]], half.shape[-1]
-        return array, step, turned
+    def _factor(self, array: DeviceArray, turned: bool) -> tuple[DeviceArray, bool]:
+        """Return a factor in rows, and whether to transpose it."""
+        if _rows(array) is not None:
+            return array, turned
+        order = (*range(array.ndim - 2), array.ndim - 1, array.ndim - 2)
+        if _rows(array.transpose(order)) is not None:
+            return array.transpose(order), not turned
+        return self.dense(array), turned
+
+    def _rounded(self, array: DeviceArray, is_packed: bool) -> DeviceArray:
+        """Return a factor, rounded to bfloat16; of rows, or stacks, that need not be adjacent."""
+        is_done = is_packed and _place(array) in self.handler._packed.get(array.memory, ())
+        half = self._half(array) if is_done else self._round(array)
+        return half[..., : array.shape[-1]]
 
     def _round(self, array: DeviceArray, is_packed: bool = False) -> DeviceArray:
         """Add the rounding of a matrix, or of a stack, to bfloat16, and return the result."""
@@ -281,6 +281,21 @@ class Building:
         walk = converting_walk(array, half[..., : array.shape[-1]])
         self.pieces.append(Piece.of_loop(walk, half))
         return half
+
+
+def _product(
+    a: DeviceArray, b: DeviceArray, out: DeviceArray, transa: bool, transb: bool, add: bool
+) -> Product:
+    """Return the product of two factors, matrices or stacks of them, whose elements are in rows."""
+    m, n = out.shape[-2:]
+    k = a.shape[-2] if transa else a.shape[-1]
+    lda, ldb, ldc = (_rows(x) or x.shape[-1] for x in (a, b, out))
+    stacks = [x.strides[0] // x.itemsize if x.ndim == 3 else 0 for x in (a, b, out)]
+    return Product(
+        a.address, b.address, out.address, transa, transb, m, n, k, lda, ldb, ldc, add,
+        out.shape[0] if out.ndim == 3 else 1, (stacks[0], stacks[1], stacks[2]),
+        a.dtype.itemsize == 2,
+    )  # fmt: skip
 
 
 def _place(array: DeviceArray) -> tuple[Any, ...]:

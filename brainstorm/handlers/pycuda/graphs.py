@@ -14,6 +14,7 @@ from brainstorm.errors import DeviceError
 from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.driver import Device, driver_library, guarded
 from brainstorm.handlers.pycuda.fusing import fused, launched
+from brainstorm.handlers.pycuda.recurrences import recurrences
 
 #: From cuda.h: libraries may load their kernels while a graph is captured.
 _RELAXED = 2
@@ -39,7 +40,7 @@ class Graph:
     def __init__(self, device: Device, operations: Sequence[Building]) -> None:
         self._device, self._operations = device, operations
         pieces = fused(piece for building in operations for piece in building.pieces)
-        self.launches = [launched(device, piece) for piece in pieces]
+        self.launches = [launched(device, piece) for piece in recurrences(device, pieces)]
         self._executable, self._stream = c_void_p(), c_void_p(device.stream.handle)
         self._launch = driver_library().cuGraphLaunch
 

@@ -152,7 +152,7 @@ def grouped(walks: Sequence[Walk]) -> Group | None:
     return _row_by_row(walks, reductions) or _side_by_side(walks, reductions)
 
 
-def _split(walk: Walk, sizes: tuple[int, ...]) -> Walk | None:
+def split(walk: Walk, sizes: tuple[int, ...]) -> Walk | None:
     """Return a loop that does not reduce, with axes of these sizes."""
     if walk.sizes == sizes:
         return walk
@@ -176,12 +176,12 @@ def _row_by_row(walks: Sequence[Walk], reductions: Sequence[Walk]) -> Group | No
     rows = reductions[0].sizes[0]
     shaped: list[Walk] = []
     for walk in walks:
-        split = walk if walk.reductions else _by_rows(walk, rows)
-        if split is None or split.sizes[0] != rows or split.terms > MOST_TERMS:
+        rowed = walk if walk.reductions else _by_rows(walk, rows)
+        if rowed is None or rowed.sizes[0] != rows or rowed.terms > MOST_TERMS:
             return None
-        if not all(_keep_to_rows(before, split) for before in shaped):
+        if not all(_keep_to_rows(before, rowed) for before in shaped):
             return None
-        shaped.append(split)
+        shaped.append(rowed)
     blocks = row_blocks(rows, max(walk.terms for walk in shaped))
     if any(row_blocks(rows, walk.terms) != blocks for walk in reductions):
         return None  # others would share the reductions, in another order
@@ -197,7 +197,7 @@ def _reduces_rows(walk: Walk) -> bool:
 def _by_rows(walk: Walk, rows: int) -> Walk | None:
     if walk.sizes[0] == rows:
         return walk
-    return None if walk.sizes[0] % rows else _split(walk, (rows, walk.sizes[0] // rows))
+    return None if walk.sizes[0] % rows else split(walk, (rows, walk.sizes[0] // rows))
 
 
 def _keep_to_rows(before: Walk, after: Walk) -> bool:
@@ -241,11 +241,11 @@ def _side_by_side(walks: Sequence[Walk], reductions: Sequence[Walk]) -> Group | 
             if walk.sizes == lead.sizes and walk.loop.reduced == lead.loop.reduced:
                 choices.append(_Shaped(walk, False))
         else:
-            if (split := _split(walk, lead.sizes)) is not None:
-                loop = split.loop._replace(reduced=lead.loop.reduced)
-                choices.append(_Shaped(dataclasses.replace(split, loop=loop), False))
-            if reductions and (split := _split(walk, kept or (1,))) is not None:
-                choices.append(_Shaped(split, True))
+            if (shape := split(walk, lead.sizes)) is not None:
+                loop = shape.loop._replace(reduced=lead.loop.reduced)
+                choices.append(_Shaped(dataclasses.replace(shape, loop=loop), False))
+            if reductions and (shape := split(walk, kept or (1,))) is not None:
+                choices.append(_Shaped(shape, True))
         for choice in choices:
             if all(_keep_apart(before, choice) for before in shaped):
                 shaped.append(choice)

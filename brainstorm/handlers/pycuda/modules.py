@@ -20,7 +20,7 @@ from brainstorm.optree.cuda_structure import Structure
 from brainstorm.optree.render_cuda import CUDA_HEAD, kernel_name, render_cuda
 
 #: The files beside this one with kernels that are written by hand.
-FILES = ("images", "rows", "sequences", "alignment", "random")
+FILES = ("images", "products", "rows", "sequences", "alignment", "random")
 
 
 class Kernel(NamedTuple):
