@@ -42,7 +42,7 @@ def pack_m(build: Building, b: Any, transb: bool = False) -> None:
 
 def dot_add_packed(build: Building, a: Any, b: Any, out: Any, transb: bool = False) -> None:
     """Build out += a @ b, of a packed b."""
-    build.product(a, b, out, transb=transb, add=True, is_packed=True)
+    build.product(a, b, out, transb=transb, add=True, is_repeated=True)
 
 
 def batched_dot_mm(

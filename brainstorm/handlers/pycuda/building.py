@@ -202,23 +202,24 @@ class Building:
 
     def product(
         self, a: DeviceArray, b: DeviceArray, out: DeviceArray, transa: bool = False,
-        transb: bool = False, add: bool = False, is_packed: bool = False,
+        transb: bool = False, add: bool = False, is_repeated: bool = False,
     ) -> None:  # fmt: skip
         """Add out = a @ b, or out += a @ b; transposed first if requested.
 
-        The arrays are matrices, or stacks of matrices whose first axis counts the products. If
-        `is_packed`, the result of `pack` is used for b.
+        The arrays are matrices, or stacks of matrices whose first axis counts the products. If it
+        `is_repeated`, it is one of many with the same b, for which the result of `pack` is used; or
+        a kernel of ours, which may become part of a recurrence.
         """
         if not out.size or not a.size:  # cuBLAS needs at least one element per row
             if not add:
                 self.clear(out)
             return
         target = out if _rows(out) is not None else self.target(out, add)
-        packed = b if is_packed else None
+        packed = b if is_repeated else None
         a, transa = self._factor(a, transa)
         b, transb = self._factor(b, transb)
         product = _product(a, b, target, transa, transb, add)
-        if has_few_rows(product):
+        if is_repeated and has_few_rows(product):
             self.launch(product_launch(self.device, product), [target], [a, b], product)
             return
         if self.handler._compute == "bf16":

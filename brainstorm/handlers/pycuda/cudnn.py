@@ -1,8 +1,9 @@
 """Convolutions of images by cuDNN, if its library is found.
 
 An algorithm is used if it is deterministic, and if a test run on scratch memory succeeded. If
-there is none, cuBLAS is used; and always for the gradient of filters in 'f32' and 'tf32' without
-groups, because cuDNN's only deterministic algorithm takes up to five times as long on an H100.
+there is none, cuBLAS is used; and without groups, for gradients of filters in 'f32', and of few
+channels in 'tf32', for which cuDNN's only deterministic algorithm takes up to five times as long on
+an H100.
 ``BRAINSTORM_CUDNN=off`` in the environment disables cuDNN. It is not used for pooling, because it
 does not return the positions of maxima.
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import os
 import weakref
 from collections.abc import Callable, Sequence
@@ -39,6 +41,8 @@ LOG = logging.getLogger("brainstorm")
 _FLOAT, _BFLOAT16, _NHWC, _CROSS_CORRELATION = 0, 9, 1, 1
 #: Math types: exact products, those in TensorFloat32, and those of tensor cores in the given type.
 _MATH = {"f32": 3, "tf32": 0, "bf16": 1}
+#: For how many channels the gradient of filters is computed by a product.
+_FEW_CHANNELS = {"f32": math.inf, "tf32": 32, "bf16": 0}
 #: Maximum number of bytes of workspace for an algorithm.
 MOST_WORKSPACE = 512 << 20
 
@@ -105,6 +109,7 @@ class Cudnn:
     def __init__(self, library: Any, device: Device, compute: str) -> None:
         self._library, self._device, self._math = library, device, _MATH[compute]
         self._is_half = compute == "bf16"
+        self._few_channels = _FEW_CHANNELS[compute]
         self._handle = c_void_p()
         library.cudnnGetVersion.restype = c_size_t
         number = library.cudnnGetVersion()
@@ -149,7 +154,7 @@ class Cudnn:
             geometry: How filters move.
             add: Add to the present content.
         """
-        if which is FILTERS and geometry.groups == 1 and not self._is_half:
+        if which is FILTERS and geometry.groups == 1 and arrays[0].shape[-1] < self._few_channels:
             return False  # a product with the matrix of patches is faster
         *read, written = (arrays[k] for k in which.order)
         self._device.enter()

@@ -241,8 +241,10 @@ class Device:
                 f" Use another GPU, or get_default_handler(), which computes on the CPU."
             )
         self.arch = "sm_{}{}".format(*capability)
-        attribute = driver.device_attribute.MULTIPROCESSOR_COUNT
-        self.multiprocessors: int = gpu.get_attribute(attribute)
+        attributes = driver.device_attribute
+        self.multiprocessors: int = gpu.get_attribute(attributes.MULTIPROCESSOR_COUNT)
+        #: Bytes that the threads of a block can share at most.
+        self.shared: int = gpu.get_attribute(attributes.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
         self.context = guarded(f"the context of {self.name}", _primary_context, index)
         self._handle: int = self.context.handle
         with pushed(self.context):

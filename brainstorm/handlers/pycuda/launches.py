@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from brainstorm.errors import HandlerValidationError
-from brainstorm.handlers.pycuda.driver import Device
+from brainstorm.handlers.pycuda.driver import Device, load_driver
 from brainstorm.handlers.pycuda.modules import Kernel, Modules
 
 #: Maximum number of blocks per multiprocessor; each processes several elements.
@@ -51,13 +51,27 @@ def load(modules: Modules, device: Device, launches: Collection[Launch]) -> None
 
 def packed_launch(
     device: Device, kernel: Kernel, grid: tuple[int, int], block: tuple[int, int, int],
-    arguments: bytes, keep: Any = (),
+    arguments: bytes, keep: Any = (), shared: int = 0,
 ) -> Launch:  # fmt: skip
-    """Return the launch of a kernel with packed arguments; see `Launch`."""
+    """Return the launch of a kernel with packed arguments; see `Launch`.
+
+    Args:
+        device: The GPU.
+        kernel: What it runs.
+        grid: Blocks along x and y.
+        block: Threads of a block.
+        arguments: As the kernel takes them.
+        keep: See `Launch`.
+        shared: Bytes of memory that the threads of a block share, besides what the kernel names;
+            the same for all launches of a kernel on a GPU.
+    """
     stream = device.stream
 
     def call(function: Any) -> Callable[[], None]:
-        return functools.partial(function._launch_kernel, grid, block, arguments, 0, stream)
+        if shared:
+            limit = load_driver().function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+            function.set_attribute(limit, shared)
+        return functools.partial(function._launch_kernel, grid, block, arguments, shared, stream)
 
     return Launch(kernel, call, keep)
 

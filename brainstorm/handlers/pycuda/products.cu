@@ -15,6 +15,7 @@ static __device__ __forceinline__ void product_of_row(const float *a, const floa
     if (turned) {  // a warp computes four elements, whose terms its threads share
         const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
         for (int j = 4 * warp; j < n; j += ROW_THREADS / 8) {
+            const float before = adds && lane < 4 && j + lane < n ? out[j + lane] : 0.0f;
             float totals[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll 4
             for (int i = lane; i < k; i += 32) {
@@ -30,7 +31,7 @@ static __device__ __forceinline__ void product_of_row(const float *a, const floa
                 for (int half = 16; half > 0; half /= 2) {
                     totals[u] += __shfl_xor_sync(0xffffffffu, totals[u], half);
                 }
-                if (lane == u && j + u < n) out[j + u] = adds ? out[j + u] + totals[u] : totals[u];
+                if (lane == u && j + u < n) out[j + u] = adds ? before + totals[u] : totals[u];
             }
         }
         return;
@@ -41,6 +42,7 @@ static __device__ __forceinline__ void product_of_row(const float *a, const floa
     const int chunks = ROW_THREADS / columns;
     for (int first = 0; first < n; first += columns) {
         const int j = first + column;
+        const float before = adds && chunk == 0 && j < n ? out[j] : 0.0f;
         float total = 0.0f;
         if (j < n) {
 #pragma unroll 8
@@ -50,7 +52,7 @@ static __device__ __forceinline__ void product_of_row(const float *a, const floa
         __syncthreads();
         if (chunk == 0 && j < n) {
             for (int other = 1; other < chunks; other++) total += parts[other * columns + column];
-            out[j] = adds ? out[j] + total : total;
+            out[j] = adds ? before + total : total;
         }
         __syncthreads();
     }

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import math
 import struct
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -30,12 +31,14 @@ from brainstorm.optree.render_cuda import render_step
 ROW_THREADS, MOST_ROWS, MOST_TERMS = 512, 128, 2048
 #: Elements of the matrix: each block reads all of them, which should stay in its cache.
 MOST_ELEMENTS = 48 * 1024
+#: Bytes that the threads of a block share for a product, besides the matrix.
+SHARED = 4 * (MOST_TERMS + ROW_THREADS)
 #: Pieces of a step at most, and steps at least.
 MOST_PIECES, FEW_STEPS = 8, 4
 
 
 def has_few_rows(p: Product) -> bool:
-    """Return whether a product is computed by `few_rows` instead of cuBLAS."""
+    """Return whether a product can be computed by `few_rows` instead of cuBLAS."""
     if p.transa or p.half or p.batch > 1 or p.m > MOST_ROWS or p.k > MOST_TERMS:
         return False
     *factors, out = (array.span(p.m, 1) for array in _arrays_of(p))
@@ -132,17 +135,34 @@ class _ProductPart(_Part):
     def source(self, name: str, is_constant: Sequence[bool]) -> str:
         return f"struct {name}_arguments {{ char *p[3]; ptrdiff_t d[3]; }};\n"
 
-    def call(self, name: str) -> str:
+    def call(self, name: str, kept: int | None = None) -> str:
         p = self.product
         a, b, out = (
             f"({const}float *)(a.{name}.p[{k}] + step * a.{name}.d[{k}])"
             for k, const in enumerate(("const ", "const ", ""))
         )
+        ldb = p.ldb
+        if kept is not None:
+            b, ldb = f"kept + {kept}", self.matrix[1]
         flags = ", ".join(str(bool(flag)).lower() for flag in (p.transb, p.add))
         return (
             f"product_of_row({a} + row * (ptrdiff_t){p.lda}, {b},\n"
-            f"{out} + row * (ptrdiff_t){p.ldc}, {p.n}, {p.k}, {p.ldb}, {flags});"
+            f"{out} + row * (ptrdiff_t){p.ldc}, {p.n}, {p.k}, {ldb}, {flags});"
         )
+
+    def keeping(self, name: str, kept: int) -> str:
+        """Return the text that copies the matrix to the memory that threads share."""
+        rows, columns = self.matrix
+        return (
+            f"for (int i = threadIdx.x; i < {rows * columns}; i += ROW_THREADS)\n"
+            f"kept[{kept} + i] = ((const float *)a.{name}.p[1])"
+            f"[i / {columns} * (ptrdiff_t){self.product.ldb} + i % {columns}];"
+        )
+
+    @property
+    def matrix(self) -> tuple[int, int]:
+        p = self.product
+        return (p.n, p.k) if p.transb else (p.k, p.n)
 
 
 class _LoopsPart(_Part):
@@ -181,11 +201,15 @@ class _LoopsPart(_Part):
         return f"{len(given)}{index}{''.join(t.char for t in types)}", (*given, *values)
 
 
+def _is_ours(piece: Piece) -> bool:
+    """Return whether a piece is a product by `few_rows`."""
+    return bool(piece.product and piece.launch and piece.launch.kernel)
+
+
 def _part(piece: Piece, rows: int) -> _Part | None:
     """Return a piece as a part of a step of so many rows; None: it cannot be one."""
     if piece.product is not None:
-        p = piece.product
-        return _ProductPart(p) if has_few_rows(p) and p.m == rows else None
+        return _ProductPart(piece.product) if _is_ours(piece) and piece.product.m == rows else None
     walks = [split(walk, (rows, walk.results // rows)) for walk in piece.group.walks]
     shaped = [walk for walk in walks if walk is not None and not walk.loop.file]
     if piece.launch or piece.group.by_rows or not shaped or len(shaped) < len(walks):
@@ -239,7 +263,7 @@ class _Recurrence:
             start: Place of the first one.
         """
         first = pieces[start].product
-        if first is None or not has_few_rows(first):
+        if first is None or not _is_ours(pieces[start]):
             return None
 
         def step(number: int, cycle: int) -> list[_Part | None]:
@@ -272,21 +296,29 @@ class _Recurrence:
     def piece(self, device: Device, run: Sequence[Piece]) -> Piece:
         """Return the launch of all steps, given the pieces that it does."""
         spans = list(map(self._span, self._written))
-        texts, calls, formats, values = [], [], ["i"], [self.steps]
+        texts, begin, calls, formats, values = [], [], [], ["i"], [self.steps]
+        kept, room = 0, (device.shared - SHARED) // 4
         for k, (part, arrays, moves) in enumerate(
             zip(self.parts, self._arrays, self.moves, strict=True)
         ):
+            name = f"STEPS_{k}"
             is_constant = [not meet([self._span(array)], spans) for array in arrays]
-            texts.append(part.source(f"STEPS_{k}", is_constant))
-            calls += [part.call(f"STEPS_{k}"), "__syncthreads();"]
+            texts.append(part.source(name, is_constant))
+            size = math.prod(part.matrix) if isinstance(part, _ProductPart) else 0
+            if isinstance(part, _ProductPart) and not moves[1] and kept + size <= room:
+                begin.append(part.keeping(name, kept))
+                calls.append(part.call(name, kept))
+                kept += size
+            else:
+                calls.append(part.call(name))
             form, numbers = part.numbers
             formats.append(f"{len(moves)}P{len(moves)}q{form}0P")
             values += [*part.pointers, *moves, *numbers]
-        kernel = _kernel(tuple(texts), tuple(calls))
+        kernel = _kernel(tuple(texts), tuple(begin), tuple(calls))
         data = struct.pack("".join(formats), *values)
         keep = [piece.keep for piece in run]
-        block = ROW_THREADS, 1, 1
-        launch = packed_launch(device, kernel, (self.rows, 1), block, data, keep)
+        grid, block = (self.rows, 1), (ROW_THREADS, 1, 1)
+        launch = packed_launch(device, kernel, grid, block, data, keep, 4 * kept)
         reads = [span for piece in run for span in piece.reads]
         writes = [span for piece in run for span in piece.writes]
         return Piece(reads, writes, keep, launch=launch)
@@ -306,17 +338,23 @@ def _moves(
 
 
 @functools.lru_cache(maxsize=256)
-def _kernel(texts: tuple[str, ...], calls: tuple[str, ...]) -> Kernel:
-    """Return the kernel of the calls, of functions whose names begin with ``STEPS_``."""
+def _kernel(texts: tuple[str, ...], begin: tuple[str, ...], calls: tuple[str, ...]) -> Kernel:
+    """Return the kernel of what is done at the beginning, and for each step.
+
+    The names of structures and functions begin with ``STEPS_``.
+    """
     members = " ".join(f"STEPS_{k}_arguments STEPS_{k};" for k in range(len(texts)))
     lines = [
         *texts,
         f"struct STEPS_arguments {{ int steps; {members} }};",
         f'extern "C" __global__ __launch_bounds__({ROW_THREADS})',
         "void STEPS(const STEPS_arguments a) {",
+        "extern __shared__ float kept[];",
         "const int row = blockIdx.x;",
+        *begin,
+        "__syncthreads();",
         "for (ptrdiff_t step = 0; step < a.steps; step++) {",
-        *calls,
+        *(line for call in calls for line in (call, "__syncthreads();")),
         "}",
         "}",
     ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from brainstorm.handlers import PyCudaHandler
-from brainstorm.handlers.pycuda import recurrences
 from tests import cudashim
 
 MISSING = cudashim.available()
@@ -29,12 +28,6 @@ def shim():
     if not cudashim.installed_here():
         pytest.skip("THIS NEEDS THE TESTS' CUDA DRIVER, AND THERE IS A REAL ONE")
     return cudashim
-
-
-@pytest.fixture
-def all_by_cublas(monkeypatch):
-    """Let cuBLAS compute products of few rows, too: those of a test have no more."""
-    monkeypatch.setattr(recurrences, "MOST_ROWS", 0)
 
 
 @pytest.fixture(scope="module")

@@ -159,7 +159,7 @@ def test_scikit_cuda_computes_the_same(monkeypatch, rng):
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_graph_rounds_a_factor_once_while_it_is_not_written(shim, all_by_cublas):
+def test_a_graph_rounds_a_factor_once_while_it_is_not_written(shim):
     handler = PyCudaHandler(seed=1, compute="bf16")
     x, y, z = (handler.ones((4, 4)) for _ in range(3))
 
@@ -179,7 +179,7 @@ def test_a_graph_rounds_a_factor_once_while_it_is_not_written(shim, all_by_cubla
     np.testing.assert_array_equal(z.get(), np.full((4, 4), 4.0 * (2 + 2 + 3)))
 
 
-def test_what_factors_are_rounded_to_takes_no_more_memory_than_they_do(all_by_cublas):
+def test_what_factors_are_rounded_to_takes_no_more_memory_than_they_do():
     handler = PyCudaHandler(seed=1, compute="bf16")
     memory = handler.zeros((64, 64))
     for rows in range(1, 64):  # as batches of ever new sizes

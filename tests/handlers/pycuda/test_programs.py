@@ -142,8 +142,8 @@ def test_a_tree_with_a_product_is_one_launch_before_it_and_one_behind(handler, r
     np.testing.assert_allclose(
         out.get(), *evaluate(around(x, w, b), dict(zip((x, w, b), values, strict=True))), 1e-4, 1e-5
     )
-    found = [launch.kernel.name for step in trace.steps for launch in step.call.launches]
-    assert [name[:5] for name in found] == ["loop_", "few_r", "loop_"]
+    found = [launch.kernel is None for step in trace.steps for launch in step.call.launches]
+    assert found == [False, True, False]
 
 
 def test_products_in_double_precision_and_steps_without_a_kernel_are_refused(handler):
