@@ -3,9 +3,8 @@
     python -m benchmarks.gpu PART FILE [--seconds S] [--budget S] [--only KEY ...] [--smoke]
     python -m benchmarks.gpu --paper [--page]    # a model, without a GPU: see gpu_paper.py
 
-Part 2 is float32 beside PyTorch's eager step and its CUDA graph, part 3 float32 beside
-torch.compile, then everybody in bfloat16 and in TF32 (PyTorch's flags for products and for
-convolutions are set alike). Times are milliseconds between CUDA events, the minimum and, in
+Part 2 is beside PyTorch's eager step and its CUDA graph, part 3 beside torch.compile, in float32,
+bfloat16 and TF32 (PyTorch's flags for products and for convolutions are set alike). Times are milliseconds between CUDA events, the minimum and, in
 brackets, the median. Each row is added to FILE when it is known; rows that FILE has are not
 measured again. What fails ends the program, since the GPU may have failed with it: another one goes
 on. With ``--smoke`` tiny workloads run once each, on the tests' CPU driver where no GPU is.
@@ -39,12 +38,9 @@ __all__ = ["main", "measure"]
 
 #: Rows and columns of the matrices whose product is the limit.
 LIMIT_SIZE = 8192
-_EVERYBODY = (TRACED, EAGER, PYTORCH, GRAPH, COMPILED)
-#: Precisions of a part, in order, with those who take part.
-PARTS = {
-    2: {FLOAT32: (TRACED, EAGER, PYTORCH, GRAPH)},
-    3: {FLOAT32: (TRACED, COMPILED), BFLOAT16: _EVERYBODY, TF32: _EVERYBODY},
-}
+#: Who takes part in a part, and the precisions of all of them, in order.
+PARTS = {2: (TRACED, EAGER, PYTORCH, GRAPH), 3: (TRACED, COMPILED)}
+_PRECISIONS = (FLOAT32, BFLOAT16, TF32)
 
 
 class Sizes(NamedTuple):
@@ -89,14 +85,15 @@ def measure(part: int, sizes: Sizes, results: Results, end: float) -> None:
 def _rows(part: int, sizes: Sizes, peer: ModuleType | None) -> Iterator[tuple[str, Any]]:
     """Yield what each row is about, and what measures it."""
     yield "machine", lambda: {"device": device(peer)}
-    for precision, names in PARTS[part].items():
+    names = PARTS[part]
+    for precision in _PRECISIONS:
         if peer is not None:
             peer.set_precision(precision)
         yield f"limit {precision}", lambda p=precision: _limit(peer, p, sizes)
         for workload in sizes.workloads:
             yield (
                 f"{workload.key}, {precision}, part {part}",
-                lambda w=workload, p=precision, n=names: _times(peer, w, p, n, sizes.seconds),
+                lambda w=workload, p=precision: _times(peer, w, p, names, sizes.seconds),
             )
 
 

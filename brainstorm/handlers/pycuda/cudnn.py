@@ -42,7 +42,7 @@ _FLOAT, _BFLOAT16, _NHWC, _CROSS_CORRELATION = 0, 9, 1, 1
 #: Math types: exact products, those in TensorFloat32, and those of tensor cores in the given type.
 _MATH = {"f32": 3, "tf32": 0, "bf16": 1}
 #: For how many channels the gradient of filters is computed by a product.
-_FEW_CHANNELS = {"f32": math.inf, "tf32": 32, "bf16": 0}
+_FEW_CHANNELS = {"f32": math.inf, "tf32": 64, "bf16": 0}
 #: Maximum number of bytes of workspace for an algorithm.
 MOST_WORKSPACE = 512 << 20
 

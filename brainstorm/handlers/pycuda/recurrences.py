@@ -32,7 +32,7 @@ ROW_THREADS, MOST_ROWS, MOST_TERMS = 512, 128, 2048
 #: Elements of the matrix: each block reads all of them, which should stay in its cache.
 MOST_ELEMENTS = 48 * 1024
 #: Bytes that the threads of a block share for a product, besides the matrix.
-SHARED = 4 * (MOST_TERMS + ROW_THREADS)
+SHARED = 4 * (MOST_TERMS + ROW_THREADS // 32 * 128)
 #: Pieces of a step at most, and steps at least.
 MOST_PIECES, FEW_STEPS = 8, 4
 
