@@ -1,13 +1,13 @@
 """Training steps on a GPU, beside PyTorch: eager, compiled, and as a CUDA graph.
 
     python -m benchmarks.gpu PART FILE [--seconds S] [--budget S] [--only KEY ...] [--smoke]
-    python -m benchmarks.gpu --paper [--page]    # a model, without a GPU: see gpu_paper.py
 
 Part 2 is beside PyTorch's eager step and its CUDA graph, part 3 beside torch.compile, in float32,
-bfloat16 and TF32 (PyTorch's flags for products and for convolutions are set alike). Times are milliseconds between CUDA events, the minimum and, in
-brackets, the median. Each row is added to FILE when it is known; rows that FILE has are not
-measured again. What fails ends the program, since the GPU may have failed with it: another one goes
-on. With ``--smoke`` tiny workloads run once each, on the tests' CPU driver where no GPU is.
+bfloat16 and TF32 (PyTorch's flags for products and for convolutions are set alike). Times are
+milliseconds between CUDA events, the minimum and, in brackets, the median. Each row is added to a
+FILE when it is known; rows that it has are not measured again. What fails ends the program, as the
+GPU may have failed with it: another one goes on. With ``--smoke`` tiny workloads run once each, on
+the tests' CPU driver where no GPU is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks import gpu_paper, ours
+from benchmarks import ours
 from benchmarks.contestants import BFLOAT16, FLOAT32, PYTORCH
 from benchmarks.gpu_ours import COMPILED, EAGER, GRAPH, TF32, TRACED
 from benchmarks.gpu_report import gpu_rows
@@ -140,10 +140,6 @@ def device(peer: ModuleType | None) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure what is not known, and print all that is."""
-    given = sys.argv[1:] if argv is None else argv
-    if "--paper" in given:
-        gpu_paper.main("--page" in given)
-        return
     keys = [workload.key for workload in GPU_WORKLOADS]
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("part", type=int, choices=PARTS)
@@ -152,7 +148,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--budget", type=float, default=1e9, help="seconds, to begin rows in")
     parser.add_argument("--only", nargs="+", choices=keys, default=keys, metavar="KEY")
     parser.add_argument("--smoke", action="store_true", help="tiny workloads")
-    arguments = parser.parse_args(given)
+    arguments = parser.parse_args(argv)
     end = time.monotonic() + arguments.budget
     workloads = [workload for workload in GPU_WORKLOADS if workload.key in arguments.only]
     sizes = Sizes(workloads, arguments.seconds, LIMIT_SIZE)

@@ -1,0 +1,132 @@
+"""Steps of a walk through time that are one launch: the bits of one operation after the other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from brainstorm.handlers import NumpyHandler, PyCudaHandler
+from brainstorm.handlers.pycuda import recurrences
+from brainstorm.initializers import Gaussian
+from brainstorm.layers import ClockworkLstm, Gru, Lstm, Recurrent
+from brainstorm.network import Network
+from brainstorm.training import SgdStepper
+from tests.handlers.running import graph_of
+from tests.networks import classifier
+
+STEPS, BATCH = 9, 3
+
+
+def recurrent(graph):
+    """Return how many nodes of a graph are recurrences."""
+    return sum(
+        bool(launch.kernel and launch.kernel.name.startswith("steps_")) for launch in graph.launches
+    )
+
+
+def trained(handler, layer):
+    """Return the parameters after three training steps, and the graph of a step if there is one."""
+    net = Network.from_layer(classifier(layer, features=(4,), classes=3), seed=1, handler=handler)
+    net.initialize(Gaussian(0.5), seed=2)
+    rnd, stepper = np.random.RandomState(3), SgdStepper(0.1)
+    stepper.start(net)
+    for _ in range(3):
+        inputs = rnd.normal(size=(STEPS, BATCH, 4)).astype(np.float32)
+        targets = rnd.randint(0, 3, (STEPS, BATCH, 1))
+        net.provide_external_data({"default": inputs, "targets": targets})
+        stepper.run()
+    graphs = [graph for trace in stepper.traces.values() for graph in trace._functions]
+    return handler.get_numpy_copy(net.buffer.parameters), graphs
+
+
+@pytest.mark.parametrize("compute", ["f32", "tf32", "bf16"])
+@pytest.mark.parametrize("kind", [Recurrent, Gru, Lstm, ClockworkLstm])
+def test_training_is_the_same_bits_in_one_launch_per_walk(kind, compute, monkeypatch):
+    got, (graph,) = trained(PyCudaHandler(seed=1, compute=compute), kind(5, name="Layer"))
+    assert recurrent(graph) == 2  # forward and backward
+    monkeypatch.setenv("BRAINSTORM_REPLAY", "0")
+    expected, _ = trained(PyCudaHandler(seed=1, compute=compute), kind(5, name="Layer"))
+    np.testing.assert_array_equal(got, expected)
+    if compute == "f32":
+        expected, _ = trained(NumpyHandler(np.float32), kind(5, name="Layer"))
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+#: Names of cases, and what is done to h (time, rows, 6), z of the same shape and the matrix in each
+#: step, besides z[t] += h[t - 1] @ matrix and h[t] = tanh(z[t]).
+BESIDES = {
+    "nothing": lambda on, h, z, matrix, t: None,
+    "a row of another sequence": lambda on, h, z, matrix, t: on.add_tt(h[t], z[t][::-1], h[t]),
+    "another matrix": lambda on, h, z, matrix, t: on.mult_st(0.5, matrix, matrix),
+    "a sum of all rows": lambda on, h, z, matrix, t: on.sum_t(h[t], 0, z[t][0]),
+    "a matrix of h": lambda on, h, z, matrix, t: on.copy_to(h[t - 1][:, :5], z[t][:, 1:]),
+}
+
+
+def walk(handler, besides, turned, wide, rng):
+    """Return arrays, and what walks through them."""
+    size = 40 if wide else 6
+    values = [rng.normal(size=(STEPS + 1, BATCH, size)).astype(np.float32) for _ in range(2)]
+    h, z = (handler.create_from_numpy(value)[:, :, :6] for value in values)
+    matrix = handler.create_from_numpy(rng.normal(size=(6, 6)).astype(np.float32))
+
+    def steps():
+        product = handler.repeated_dot_add(matrix, transb=turned)
+        for t in range(1, STEPS + 1):
+            product(h[t - 1], z[t])
+            handler.tanh(z[t], h[t])
+            BESIDES[besides](handler, h, z, matrix, t)
+
+    return (h, z, matrix), steps
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("besides", BESIDES)
+def test_rows_that_need_nothing_of_each_other(besides, turned, wide, handler):
+    arrays, steps = walk(handler, besides, turned, wide, np.random.default_rng(4))
+    others, others_steps = walk(handler, besides, turned, wide, np.random.default_rng(4))
+    graph = graph_of(handler, steps)
+    assert recurrent(graph) == (besides in ("nothing", "a matrix of h"))
+    graph()
+    others_steps()
+    for got, expected in zip(arrays, others, strict=True):
+        np.testing.assert_array_equal(got.get(), expected.get())
+
+
+def test_a_matrix_that_finds_no_room_is_read_again(handler, rng, monkeypatch):
+    monkeypatch.setattr(handler._device, "shared", recurrences.SHARED + 4 * 35)
+    arrays, steps = walk(handler, "nothing", True, False, np.random.default_rng(4))
+    others, others_steps = walk(handler, "nothing", True, False, np.random.default_rng(4))
+    graph = graph_of(handler, steps)
+    assert recurrent(graph) == 1
+    graph()
+    others_steps()
+    np.testing.assert_array_equal(arrays[0].get(), others[0].get())
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "columns", "terms"),
+    [(1, 1, 1), (2, 3, 700), (128, 5, 33), (3, 700, 31), (5, 130, 64), (2, 33, 2048)],
+)
+def test_products_of_few_rows(rows, columns, terms, turned, handler, rng):
+    a, out = (
+        rng.normal(size=shape).astype(np.float32) for shape in ((rows, terms), (rows, columns))
+    )
+    b = rng.normal(size=(columns, terms) if turned else (terms, columns)).astype(np.float32)
+    expected = out + a.astype(float) @ (b.T if turned else b).astype(float)
+    target = handler.create_from_numpy(out)
+    handler.repeated_dot_add(handler.create_from_numpy(b), transb=turned)(
+        handler.create_from_numpy(a), target
+    )
+    np.testing.assert_allclose(target.get(), expected, rtol=1e-4, atol=1e-5 * terms**0.5)
+
+
+@pytest.mark.parametrize(("rows", "columns", "terms"), [(129, 2, 2), (2, 2, 2049), (2, 250, 250)])
+def test_larger_products_are_cublas(rows, columns, terms, handler):
+    a, b, out = (
+        handler.ones(shape) for shape in ((rows, terms), (terms, columns), (rows, columns))
+    )
+    (launch,) = graph_of(handler, lambda: handler.repeated_dot_add(b)(a, out)).launches
+    assert launch.kernel is None
