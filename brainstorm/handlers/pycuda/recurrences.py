@@ -72,14 +72,16 @@ class _Array(NamedTuple):
 
     def span(self, rows: int, steps: int) -> tuple[int, int]:
         """Return between which addresses all rows and steps access it."""
-        reach = self.move * (steps - 1)
-        end = self.start + self.width + self.step * (rows - 1)
-        return self.start + min(reach, 0), end + max(reach, 0)
+        reach = self.step * (rows - 1), self.move * (steps - 1)
+        below, above = (sum(limit(0, distance) for distance in reach) for limit in (min, max))
+        return self.start + below, self.start + self.width + above
 
     def keeps_to_rows(self, other: _Array, rows: int) -> bool:
         """Return whether no row of this overlaps another row of another one, in any step."""
         period = self.step * rows
-        if not self.step or self.step != other.step or self.move % period or other.move % period:
+        if rows == 1:
+            return True
+        if self.step <= 0 or self.step != other.step or self.move % period or other.move % period:
             return False
         apart = (other.start - self.start) % period
         return any(

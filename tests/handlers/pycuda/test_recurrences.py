@@ -24,31 +24,31 @@ def recurrent(graph):
     )
 
 
-def trained(handler, layer):
+def trained(handler, layer, batch=BATCH):
     """Return the parameters after three training steps, and the graph of a step if there is one."""
     net = Network.from_layer(classifier(layer, features=(4,), classes=3), seed=1, handler=handler)
     net.initialize(Gaussian(0.5), seed=2)
     rnd, stepper = np.random.RandomState(3), SgdStepper(0.1)
     stepper.start(net)
     for _ in range(3):
-        inputs = rnd.normal(size=(STEPS, BATCH, 4)).astype(np.float32)
-        targets = rnd.randint(0, 3, (STEPS, BATCH, 1))
+        inputs = rnd.normal(size=(STEPS, batch, 4)).astype(np.float32)
+        targets = rnd.randint(0, 3, (STEPS, batch, 1))
         net.provide_external_data({"default": inputs, "targets": targets})
         stepper.run()
     graphs = [graph for trace in stepper.traces.values() for graph in trace._functions]
     return handler.get_numpy_copy(net.buffer.parameters), graphs
 
 
-@pytest.mark.parametrize("compute", ["f32", "tf32", "bf16"])
+@pytest.mark.parametrize(("compute", "batch"), [("f32", 3), ("f32", 1), ("tf32", 3), ("bf16", 3)])
 @pytest.mark.parametrize("kind", [Recurrent, Gru, Lstm, ClockworkLstm])
-def test_training_is_the_same_bits_in_one_launch_per_walk(kind, compute, monkeypatch):
-    got, (graph,) = trained(PyCudaHandler(seed=1, compute=compute), kind(5, name="Layer"))
+def test_training_is_the_same_bits_in_one_launch_per_walk(kind, compute, batch, monkeypatch):
+    got, (graph,) = trained(PyCudaHandler(seed=1, compute=compute), kind(5, name="Layer"), batch)
     assert recurrent(graph) == 2  # forward and backward
     monkeypatch.setenv("BRAINSTORM_REPLAY", "0")
-    expected, _ = trained(PyCudaHandler(seed=1, compute=compute), kind(5, name="Layer"))
+    expected, _ = trained(PyCudaHandler(seed=1, compute=compute), kind(5, name="Layer"), batch)
     np.testing.assert_array_equal(got, expected)
     if compute == "f32":
-        expected, _ = trained(NumpyHandler(np.float32), kind(5, name="Layer"))
+        expected, _ = trained(NumpyHandler(np.float32), kind(5, name="Layer"), batch)
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -63,10 +63,10 @@ BESIDES = {
 }
 
 
-def walk(handler, besides, turned, wide, rng):
+def walk(handler, besides, turned, wide, rng, batch=BATCH):
     """Return arrays, and what walks through them."""
     size = 40 if wide else 6
-    values = [rng.normal(size=(STEPS + 1, BATCH, size)).astype(np.float32) for _ in range(2)]
+    values = [rng.normal(size=(STEPS + 1, batch, size)).astype(np.float32) for _ in range(2)]
     h, z = (handler.create_from_numpy(value)[:, :, :6] for value in values)
     matrix = handler.create_from_numpy(rng.normal(size=(6, 6)).astype(np.float32))
 
@@ -92,6 +92,17 @@ def test_rows_that_need_nothing_of_each_other(besides, turned, wide, handler):
     others_steps()
     for got, expected in zip(arrays, others, strict=True):
         np.testing.assert_array_equal(got.get(), expected.get())
+
+
+@pytest.mark.parametrize("besides", ["nothing", "a row of another sequence"])
+def test_a_single_row_needs_no_other(besides, handler):
+    arrays, steps = walk(handler, besides, True, False, np.random.default_rng(4), batch=1)
+    others, others_steps = walk(handler, besides, True, False, np.random.default_rng(4), batch=1)
+    graph = graph_of(handler, steps)
+    assert recurrent(graph) == 1
+    graph()
+    others_steps()
+    np.testing.assert_array_equal(arrays[0].get(), others[0].get())
 
 
 def test_a_matrix_that_finds_no_room_is_read_again(handler, rng, monkeypatch):
