@@ -42,7 +42,7 @@ GPU_WORKLOADS = (
 )  # fmt: skip
 
 #: Sizes of layers, heads, sequences and time steps in a shrunk workload.
-_SIZE, _FILTERS, _HEADS, _SEQUENCES, _STEPS = 8, 4, 2, 2, 3
+_SIZE, _FILTERS, _HEADS, _SEQUENCES, _STEPS = 8, 4, 2, 2, 6
 
 
 def shrunk(workload: Workload) -> Workload:

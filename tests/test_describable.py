@@ -285,11 +285,25 @@ CHECKED = {
     **{
         type(this).__name__: this
         for this in (
-            *(ba.AdamStepper(), ba.GradientAccumulation(2), ba.LossScaling(), ba.SgdStepper(0.1)),
-            *(ba.DenseSqrtFanIn(), ba.EchoState(), ba.Gaussian(), ba.Identity(), ba.RandomWalk()),
-            *(ba.SparseInputs(ba.Gaussian(), 3), ba.Uniform(), ba.Exponential(1, 0.5)),
-            *(ba.Cosine(1, 0, 9), ba.OneCycle(1, 9), ba.ReduceOnPlateau("total_loss", 1)),
-            *(ba.Linear(1, 0, 3), ba.FScore(), ba.Hamming(), ba.Precision()),
+            ba.AdamStepper(),
+            ba.GradientAccumulation(2),
+            ba.LossScaling(),
+            ba.SgdStepper(0.1),
+            ba.DenseSqrtFanIn(),
+            ba.EchoState(),
+            ba.Gaussian(),
+            ba.Identity(),
+            ba.RandomWalk(),
+            ba.SparseInputs(ba.Gaussian(), 3),
+            ba.Uniform(),
+            ba.Exponential(1, 0.5),
+            ba.Cosine(1, 0, 9),
+            ba.OneCycle(1, 9),
+            ba.ReduceOnPlateau("total_loss", 1),
+            ba.Linear(1, 0, 3),
+            ba.FScore(),
+            ba.Hamming(),
+            ba.Precision(),
         )
     },
 }

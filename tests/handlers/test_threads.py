@@ -138,6 +138,37 @@ def test_numbers_are_right_if_openmp_starts_fewer_threads(given):
     assert done.returncode == 0, done.stderr.decode()
 
 
+REPLAY = """
+from threading import Thread
+import numpy as np
+from brainstorm.handlers import NativeHandler
+a, out = np.ones((64, 64), np.float32), np.empty((64, 64), np.float32)
+handler = NativeHandler(np.float32, threads=2)
+library = handler._library._library
+trace = handler.trace(lambda: handler.dot_mm(a, a, out))
+
+def replay():
+    before = library.omp_get_dynamic()
+    trace.replay()
+    print(before, library.omp_get_dynamic())
+
+thread = Thread(target=replay)
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.skipif(
+    NativeHandler()._library is None, reason="NO oneDNN: ITS NUMBER OF THREADS IS NOT TESTED"
+)
+@needs_compiler
+def test_a_replay_gets_all_threads_that_it_asks_for():
+    environment = {**os.environ, "OMP_DYNAMIC": "true"}
+    code = [sys.executable, "-c", REPLAY]
+    done = subprocess.run(code, env=environment, capture_output=True, text=True, timeout=300)
+    assert (done.stdout, done.stderr) == ("1 0\n", "")
+
+
 # -- waiting ---------------------------------------------------------------------------------
 
 KERNEL = """
