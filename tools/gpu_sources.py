@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -13,10 +14,12 @@ import numpy as np
 from brainstorm.handlers.base_activations import activation_formula
 from brainstorm.handlers.numpy_memory import address_of, aligned_zeros
 from brainstorm.handlers.program_specializer import ProgramSpecializer
+from brainstorm.handlers.pycuda.blas import Product
 from brainstorm.handlers.pycuda.elements import converting_walk, element_walk
 from brainstorm.handlers.pycuda.fusing import Piece, fused
-from brainstorm.handlers.pycuda.groups import Group, walks_of
-from brainstorm.handlers.pycuda.modules import FILES, file_source, loop_kernel, source_of
+from brainstorm.handlers.pycuda.groups import Group, split, walks_of
+from brainstorm.handlers.pycuda.modules import FILES, Kernel, file_source, loop_kernel, source_of
+from brainstorm.handlers.pycuda.recurrences import LoopsPart, ProductPart, Recurrence
 from brainstorm.handlers.pycuda.structures import structure_of
 from brainstorm.handlers.specialized_program import Loops
 from brainstorm.optree import Formula, Program, formula
@@ -45,13 +48,15 @@ def kernel_sources() -> dict[str, str]:
 
     Returns:
         A name for each file's content: those of the kernels that are written by hand, and one of
-        op-trees that have every operator's text and every kind of loop, in both sizes of indices.
+        op-trees that have every operator's text and every kind of loop, in both sizes of indices;
+        and one of recurrences.
     """
     written = {file: f"{CUDA_HEAD}\n{file_source(file)}" for file in FILES}
     structures = {structure_of(group) for group in _groups()}
     for index in ("int", "ptrdiff_t"):
         kernels = [loop_kernel(dataclasses.replace(one, index=index)) for one in structures]
         written[f"op_trees_{index}"] = source_of(kernels)
+    written["recurrences"] = source_of(list(_recurrences()))
     return written
 
 
@@ -107,6 +112,21 @@ def _groups() -> Iterator[Group]:
         yield Group((walk,))
     yield Group((converting_walk(_array("f"), _array("u2")),))
     yield Group((converting_walk(_array("u2"), _array("f"), add=True),))
+
+
+def _recurrences() -> Iterator[Kernel]:
+    """Yield recurrences of the sizes of an LSTM with 100 units, with and without shared memory."""
+    rows, size = 10, 100
+    for turned, room in itertools.product((False, True), (0, 1 << 16)):
+        n, k = (4 * size, size) if turned else (size, 4 * size)
+        a, b, out = (aligned_zeros(shape, "f") for shape in ((rows, k), (n, k), (rows, n)))
+        addresses = [address_of(array) for array in (a, b, out)]
+        ldb = k if turned else n
+        product = Product(*addresses, False, turned, rows, n, k, k, ldb, n, True)
+        (piece,) = _pieces(activation_formula("tanh").program(out), out, [out], False)
+        parts = [ProductPart(product), LoopsPart([split(piece.walks[0], (rows, n))])]
+        moves = [(0,) * len(part.pointers) for part in parts]
+        yield Recurrence(rows, 9, parts, moves).kernel(room)[0]
 
 
 def _array(type_: str) -> Any:

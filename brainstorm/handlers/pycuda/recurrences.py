@@ -13,8 +13,8 @@ import functools
 import hashlib
 import math
 import struct
-from collections.abc import Hashable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -100,44 +100,37 @@ def _arrays_of(p: Product) -> list[_Array]:
     ]
 
 
-class _Part:
-    """A product or loops of a step.
+class ProductPart:
+    """A product of a step.
 
     Attributes:
         form: What is the same in all steps.
         pointers: Addresses, which may move.
         arrays: What is accessed, in the order of the pointers.
+        matrix: Rows and columns of the second factor.
+        numbers: The arguments behind the pointers and moves, as `struct.pack` takes them.
     """
 
-    form: Hashable
-    pointers: tuple[int, ...]
-    arrays: list[_Array]
+    numbers: tuple[str, tuple[Any, ...]] = "", ()
 
-    def source(self, name: str, is_constant: Sequence[bool]) -> str:
-        """Return the functions and structures that it needs."""
-        raise NotImplementedError
-
-    def call(self, name: str) -> str:
-        """Return the text that does it, for `row` and `step`, with the arguments ``a.<name>``."""
-        raise NotImplementedError
-
-    @property
-    def numbers(self) -> tuple[str, tuple[Any, ...]]:
-        """The arguments behind the pointers and moves, as `struct.pack` takes them."""
-        return "", ()
-
-
-class _ProductPart(_Part):
     def __init__(self, p: Product) -> None:
         self.product = p
         self.form = p._replace(a=0, b=0, out=0)
         self.pointers = p.a, p.b, p.out
         self.arrays = _arrays_of(p)
+        self.matrix = (p.n, p.k) if p.transb else (p.k, p.n)
 
     def source(self, name: str, is_constant: Sequence[bool]) -> str:
+        """Return the functions and structures that it needs."""
         return f"struct {name}_arguments {{ char *p[3]; ptrdiff_t d[3]; }};\n"
 
     def call(self, name: str, kept: int | None = None) -> str:
+        """Return the text that does it, for `row` and `step`, with the arguments ``a.<name>``.
+
+        Args:
+            name: The name.
+            kept: Where the matrix begins in the memory that threads share; None: it is not there.
+        """
         p = self.product
         a, b, out = (
             f"({const}float *)(a.{name}.p[{k}] + step * a.{name}.d[{k}])"
@@ -161,13 +154,10 @@ class _ProductPart(_Part):
             f"[i / {columns} * (ptrdiff_t){self.product.ldb} + i % {columns}];"
         )
 
-    @property
-    def matrix(self) -> tuple[int, int]:
-        p = self.product
-        return (p.n, p.k) if p.transb else (p.k, p.n)
 
+class LoopsPart:
+    """Loops of a step, side by side; see `ProductPart`."""
 
-class _LoopsPart(_Part):
     def __init__(self, walks: Sequence[Walk]) -> None:
         self.walks = walks
         structure = structure_of(Group(tuple(walks)))
@@ -184,6 +174,7 @@ class _LoopsPart(_Part):
                 yield _Array(start, stop - start, walk.steps(k)[0], k >= len(walk.loop.reads))
 
     def source(self, name: str, is_constant: Sequence[bool]) -> str:
+        """Return the functions and structures that it needs."""
         accesses = [
             access._replace(is_constant=constant)
             for access, constant in zip(self.structure.accesses, is_constant, strict=True)
@@ -191,10 +182,12 @@ class _LoopsPart(_Part):
         return render_step(dataclasses.replace(self.structure, accesses=tuple(accesses)), name)
 
     def call(self, name: str) -> str:
+        """Return the text that does it; see `ProductPart`."""
         return f"{name}(a.{name}, step, row);"
 
     @property
     def numbers(self) -> tuple[str, tuple[Any, ...]]:
+        """The arguments behind the pointers and moves, as `struct.pack` takes them."""
         given = [n for walk in self.walks for row in (walk.sizes, *walk.strides) for n in row]
         types = [np.dtype(t[0]) for loop in self.structure.loops for t in loop.constants]
         constants = [x for walk in self.walks for x in walk.constants]
@@ -203,22 +196,25 @@ class _LoopsPart(_Part):
         return f"{len(given)}{index}{''.join(t.char for t in types)}", (*given, *values)
 
 
+Part: TypeAlias = ProductPart | LoopsPart
+
+
 def _is_ours(piece: Piece) -> bool:
     """Return whether a piece is a product by `few_rows`."""
     return bool(piece.product and piece.launch and piece.launch.kernel)
 
 
-def _part(piece: Piece, rows: int) -> _Part | None:
+def _part(piece: Piece, rows: int) -> Part | None:
     """Return a piece as a part of a step of so many rows; None: it cannot be one."""
     if piece.product is not None:
-        return _ProductPart(piece.product) if _is_ours(piece) and piece.product.m == rows else None
+        return ProductPart(piece.product) if _is_ours(piece) and piece.product.m == rows else None
     walks = [split(walk, (rows, walk.results // rows)) for walk in piece.group.walks]
     shaped = [walk for walk in walks if walk is not None and not walk.loop.file]
     if piece.launch or piece.group.by_rows or not shaped or len(shaped) < len(walks):
         return None
     if any(walk.reductions for walk in shaped) or len({walk.sizes for walk in shaped}) > 1:
         return None
-    return _LoopsPart(shaped)
+    return LoopsPart(shaped)
 
 
 def recurrences(device: Device, pieces: Sequence[Piece]) -> list[Piece]:
@@ -227,14 +223,14 @@ def recurrences(device: Device, pieces: Sequence[Piece]) -> list[Piece]:
     found: list[Piece] = []
     start = 0
     while start < len(pieces):
-        walk = _Recurrence.found(part, pieces, start)
+        walk = Recurrence.found(part, pieces, start)
         run = pieces[start : start + (walk.steps * len(walk.parts) if walk else 1)]
         found += [walk.piece(device, run)] if walk and walk.keeps_to_rows() else run
         start += len(run)
     return found
 
 
-class _Recurrence:
+class Recurrence:
     """The repeated parts of some steps.
 
     Args:
@@ -245,7 +241,7 @@ class _Recurrence:
     """
 
     def __init__(
-        self, rows: int, steps: int, parts: Sequence[_Part], moves: Sequence[tuple[int, ...]]
+        self, rows: int, steps: int, parts: Sequence[Part], moves: Sequence[tuple[int, ...]]
     ) -> None:
         self.rows, self.steps, self.parts, self.moves = rows, steps, parts, moves
         self._arrays = [
@@ -256,7 +252,7 @@ class _Recurrence:
         self._written = [array for array in self._all if array.is_written]
 
     @classmethod
-    def found(cls, part: Any, pieces: Sequence[Piece], start: int) -> _Recurrence | None:
+    def found(cls, part: Any, pieces: Sequence[Piece], start: int) -> Recurrence | None:
         """Return the recurrence of the fewest parts from some piece on, if there is one.
 
         Args:
@@ -268,7 +264,7 @@ class _Recurrence:
         if first is None or not _is_ours(pieces[start]):
             return None
 
-        def step(number: int, cycle: int) -> list[_Part | None]:
+        def step(number: int, cycle: int) -> list[Part | None]:
             places = range(start + number * cycle, start + (number + 1) * cycle)
             return [part(place, first.m) if place < len(pieces) else None for place in places]
 
@@ -295,29 +291,38 @@ class _Recurrence:
             if meet([self._span(written)], [self._span(other)])
         )
 
-    def piece(self, device: Device, run: Sequence[Piece]) -> Piece:
-        """Return the launch of all steps, given the pieces that it does."""
+    def kernel(self, room: int) -> tuple[Kernel, bytes, int]:
+        """Return the kernel, its arguments, and how many numbers its threads share.
+
+        Args:
+            room: How many numbers they can share, besides those of a product.
+        """
         spans = list(map(self._span, self._written))
         texts, begin, calls, formats, values = [], [], [], ["i"], [self.steps]
-        kept, room = 0, (device.shared - SHARED) // 4
+        kept = 0
         for k, (part, arrays, moves) in enumerate(
             zip(self.parts, self._arrays, self.moves, strict=True)
         ):
             name = f"STEPS_{k}"
             is_constant = [not meet([self._span(array)], spans) for array in arrays]
             texts.append(part.source(name, is_constant))
-            size = math.prod(part.matrix) if isinstance(part, _ProductPart) else 0
-            if isinstance(part, _ProductPart) and not moves[1] and kept + size <= room:
-                begin.append(part.keeping(name, kept))
-                calls.append(part.call(name, kept))
-                kept += size
+            if isinstance(part, ProductPart) and not moves[1]:
+                size = math.prod(part.matrix)
+                has_room = kept + size <= room
+                begin += [part.keeping(name, kept)] * has_room
+                calls.append(part.call(name, kept if has_room else None))
+                kept += size * has_room
             else:
                 calls.append(part.call(name))
             form, numbers = part.numbers
             formats.append(f"{len(moves)}P{len(moves)}q{form}0P")
             values += [*part.pointers, *moves, *numbers]
         kernel = _kernel(tuple(texts), tuple(begin), tuple(calls))
-        data = struct.pack("".join(formats), *values)
+        return kernel, struct.pack("".join(formats), *values), kept
+
+    def piece(self, device: Device, run: Sequence[Piece]) -> Piece:
+        """Return the launch of all steps, given the pieces that it does."""
+        kernel, data, kept = self.kernel((device.shared - SHARED) // 4)
         keep = [piece.keep for piece in run]
         grid, block = (self.rows, 1), (ROW_THREADS, 1, 1)
         launch = packed_launch(device, kernel, grid, block, data, keep, 4 * kept)
@@ -327,7 +332,7 @@ class _Recurrence:
 
 
 def _moves(
-    before: Sequence[_Part | None], after: Sequence[_Part | None]
+    before: Sequence[Part | None], after: Sequence[Part | None]
 ) -> list[tuple[int, ...]] | None:
     """Return for the parts of a step how far those of the next one are; None: they are others."""
     found = []

@@ -13,7 +13,7 @@ SOURCES = kernel_sources()
 
 
 def test_every_kernel_is_there():
-    assert set(SOURCES) == {*FILES, "op_trees_int", "op_trees_ptrdiff_t"}
+    assert set(SOURCES) == {*FILES, "op_trees_int", "op_trees_ptrdiff_t", "recurrences"}
     assert all("__global__" in text and "#include" not in text for text in SOURCES.values())
     texts = "".join(SOURCES[file] for file in FILES)
     of_elements = re.findall(r"__ float (\w+)\([^)]*unsigned i\b", texts)
@@ -21,6 +21,8 @@ def test_every_kernel_is_there():
     assert all(f"({name}(p0" in SOURCES["op_trees_int"] for name in of_elements)
 
 
-@pytest.mark.parametrize("name", [*FILES, "op_trees_ptrdiff_t"])  # others are used by all tests
+@pytest.mark.parametrize(
+    "name", [*FILES, "op_trees_ptrdiff_t", "recurrences"]
+)
 def test_they_compile_by_themselves(name, handler):
     assert compile_text(SOURCES[name], handler._device.arch)
