@@ -21,8 +21,6 @@ def test_every_kernel_is_there():
     assert all(f"({name}(p0" in SOURCES["op_trees_int"] for name in of_elements)
 
 
-@pytest.mark.parametrize(
-    "name", [*FILES, "op_trees_ptrdiff_t", "recurrences"]
-)
+@pytest.mark.parametrize("name", [*FILES, "op_trees_ptrdiff_t", "recurrences"])
 def test_they_compile_by_themselves(name, handler):
     assert compile_text(SOURCES[name], handler._device.arch)
