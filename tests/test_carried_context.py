@@ -12,6 +12,8 @@ from brainstorm.hooks import MonitorLoss
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import (
     BidirectionalWrapper,
+    Clockwork,
+    ClockworkLstm,
     FullyConnected,
     Gru,
     Input,
@@ -30,13 +32,19 @@ RND = np.random.RandomState(9)
 DATA = {"default": RND.normal(size=(7, 5, 2)), "targets": RND.normal(size=(7, 5, 1))}
 
 
+def over_time(*hidden) -> Network:
+    inp = Input({"default": ("T", "B", 2), "targets": ("T", "B", 1)})
+    error, last = SquaredError(name="Error"), inp
+    for layer in (*hidden, FullyConnected(1, "linear")):
+        last = last >> layer
+    last >> error - "loss" >> Loss()
+    inp - "targets" >> "targets" - error
+    return Network.from_layer(inp, seed=1, handler=NumpyHandler(float))
+
+
 @pytest.fixture
 def net() -> Network:
-    inp = Input({"default": ("T", "B", 2), "targets": ("T", "B", 1)})
-    error = SquaredError(name="Error")
-    inp >> Lstm(4) >> Gru(3) >> FullyConnected(1, "linear") >> error - "loss" >> Loss()
-    inp - "targets" >> "targets" - error
-    network = Network.from_layer(inp, seed=1, handler=NumpyHandler(float))
+    network = over_time(Lstm(4), Gru(3))
     network.initialize(Gaussian(1.0), seed=2)
     return network
 
@@ -61,6 +69,14 @@ def whole_outputs(net: Network) -> np.ndarray:
     net.provide_external_data(DATA)
     net.forward_pass()
     return net.get("Error.outputs.predictions")
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 5])
+@pytest.mark.parametrize("create", [Clockwork, ClockworkLstm])
+def test_clocks_go_on_in_the_next_part(create, length: int) -> None:
+    net = over_time(create(5, name="Clocks"))
+    net.initialize({"default": Gaussian(1.0), "Clocks": {"timing": [1, 2, 3, 4, 6]}}, seed=2)
+    np.testing.assert_allclose(outputs_of_parts(net, chunks(length)), whole_outputs(net))
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 10])

@@ -17,7 +17,8 @@ def Clockwork(size: int, activation: str = "tanh", name: str | None = None) -> C
     """Add a clockwork recurrent layer (Koutník et al. 2014, with a full recurrent matrix).
 
     Where t is a multiple of timing: Ha_t = W x_t + R y_(t-1) + bias and y_t = act(Ha_t). Elsewhere
-    y_t = y_(t-1). All units compute at t = 0, the first step of a pass.
+    y_t = y_(t-1). All units compute at t = 0, the first step of a sequence; a pass that starts from
+    the context of another one continues its clocks.
 
     Args:
         size: Number of units.
@@ -28,8 +29,8 @@ def Clockwork(size: int, activation: str = "tanh", name: str | None = None) -> C
     Outputs: default ('T', 'B', size), context 1
     Parameters: W (size, n), R (size, size), bias (size,); timing (size,), positive and without a
         gradient: the number of steps between computations of a unit
-    Internals: those of `Recurrent` with a mask; time ('T', 'B', 1); active ('T', 'B', size), which
-        is 0 where units hold their state
+    Internals: those of `Recurrent` with a mask; time ('T', 'B', 1), context 1, the number of steps
+        so far; active ('T', 'B', size), which is 0 where units hold their state
     """
     return ConstructionWrapper.create(
         ClockworkLayerImpl, name=name, size=size, activation=activation
@@ -50,7 +51,8 @@ class ClockedLayer(RecurrentLayer):
         """Add the structures for the clocks to those of the recurrent layer."""
         outputs, parameters, internals = super().setup(kwargs, in_shapes)
         size = kwargs["size"]
-        clocks = {"time": BufferStructure("T", "B", 1), "active": BufferStructure("T", "B", size)}
+        time = BufferStructure("T", "B", 1, context_size=1)
+        clocks = {"time": time, "active": BufferStructure("T", "B", size)}
         return outputs, {**parameters, "timing": BufferStructure(size)}, {**internals, **clocks}
 
     def active(self, buffers: BufferView) -> list[Array]:
@@ -59,29 +61,23 @@ class ClockedLayer(RecurrentLayer):
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         """Find the steps at which units compute, then do the recurrent layer's pass."""
-        self.handler.fill(buffers.internals.time[0], 0.0)
-        self._tick(buffers)
+        _h, time, steps = self.handler, buffers.internals.time, buffers.inputs.default.shape[0]
+
+        def tick(t: int) -> None:
+            _h.add_st(1.0, time[t - 1], time[t])
+
+        tick(0)  # the row before the first one is the context: the last row
+        _h.loop(range(1, steps), tick)
+        inputs = [time[0:steps], buffers.parameters.timing, *self.mask(buffers)]
+        _h.compute(_active, inputs, [buffers.internals.active])
         super().forward_pass(buffers, training_pass)
-
-    def forward_step(self, buffers: BufferView, past: BufferView) -> None:
-        """Do a step, continuing the clocks."""
-        self.handler.copy_to(past.position, buffers.internals.time[0])
-        self._tick(buffers)
-        super().forward_pass(buffers, training_pass=False)
-
-    def _tick(self, buffers: BufferView) -> None:
-        """Find the steps at which units compute, given the time of the first one."""
-        time = buffers.internals.time
-        count = range(1, time.shape[0])
-        self.handler.loop(count, lambda t: self.handler.add_st(1.0, time[t - 1], time[t]))
-        inputs = [time, buffers.parameters.timing, *self.mask(buffers)]
-        self.handler.compute(_active, inputs, [buffers.internals.active])
 
 
 @formula
 def _active(time: Any, timing: Any, *mask: Any) -> Any:
     """Return 1 at multiples of timing where the mask, if there is one, is not 0; else 0."""
-    is_multiple = fn.equal(fn.rint(time / timing) * timing, time)
+    t = time - 1
+    is_multiple = fn.equal(fn.rint(t / timing) * timing, t)
     return fn.where(mask[0], is_multiple, 0) if mask else is_multiple
 
 

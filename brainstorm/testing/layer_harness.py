@@ -41,7 +41,8 @@ class LayerHarness:
         layer: The layer; its connections are replaced.
         handler: Computes; a `DebugHandler` over a float64 `NumpyHandler` if `None`.
         inputs: For some inputs an array, or a function of (shape, random state) that returns one;
-            the others get normally distributed numbers.
+            likewise for parameters (``'parameters.W'``) and the context of buffers
+            (``'context.internals.time'``). The others get normally distributed numbers.
 
     Attributes:
         traces: The list to which traces of passes are appended, or `None`.
@@ -252,7 +253,8 @@ class LayerHarness:
             shape = tuple(self.buffers[path].shape)
             values[path] = source(shape, rnd) if callable(source) else source
         for path in self.context_paths:
-            values[f"context.{path}"] = _normal(tuple(self.context(path).shape), rnd)
+            source, shape = self.sources.get(f"context.{path}", _normal), self.context(path).shape
+            values[f"context.{path}"] = source(tuple(shape), rnd) if callable(source) else source
         for path in self.persistent_paths:
             values[path] = np.abs(_normal(tuple(self.buffers[path].shape), rnd)) + 0.5
         dtype = self.handler.dtype

@@ -50,7 +50,7 @@ def zeros_and_ones(shape: tuple[int, ...], rnd: np.random.RandomState) -> np.nda
 
 
 def periods(shape: tuple[int, ...], rnd: np.random.RandomState) -> np.ndarray:
-    """The timing of clockwork units."""
+    """The timing of clockwork units, and how many steps they have done."""
     return rnd.randint(1, 4, size=shape).astype(float)
 
 
@@ -271,7 +271,7 @@ CASES = [
             f"{create.__name__}{' masked' * masked}",
             partial(create, 3),
             over_time(2, masked=masked),
-            {**A_MASK, "parameters.timing": periods},
+            {**A_MASK, "parameters.timing": periods, "context.internals.time": periods},
         )
         for create, masked in (
             *((create, True) for create in (bl.Recurrent, bl.Lstm, bl.Gru)),

@@ -31,7 +31,8 @@ def run(
         The harness, with which the backward pass can be run and every buffer be read.
     """
     shapes = {name: ("T", "B", *array.shape[2:]) for name, array in inputs.items()}
-    harness = LayerHarness(build_layer(construction, shapes))
+    clock = {"context.internals.time": np.zeros(())}
+    harness = LayerHarness(build_layer(construction, shapes), inputs=clock)
     harness.resize(*next(iter(inputs.values())).shape[:2])
     everything = harness.sample(np.random.RandomState(seed))
     everything.update({f"inputs.{name}": array for name, array in inputs.items()})

@@ -104,7 +104,7 @@ def test_what_holds_nothing_is_the_layer_without(create: Create, plain: Create, 
 
 def give_the_parameters_of(one: LayerHarness, other: LayerHarness) -> None:
     """Run the other one again with the parameters and the context of the first."""
-    contexts = [path for path in one.values if path.startswith("context.")]
+    contexts = [path for path in other.values if path.startswith("context.")]
     for path in [*other.paths("parameters"), *contexts]:
         other.values[path] = one.values[path]
     other.forward(other.values)
