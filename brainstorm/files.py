@@ -91,12 +91,39 @@ class RunFile(NamedTuple):
     state: dict[str, Any]
 
 
+class _Unfailing(io.FileIO):
+    """A file of which HDF5 does not learn that it cannot be written, as on a full disk.
+
+    Otherwise it would never release what it has not written, and crash when the process ends.
+
+    Attributes:
+        failure: The first error, or None.
+    """
+
+    failure: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        """Write all of the data, or nothing more once that has failed."""
+        left = whole = memoryview(data).cast("B")
+        try:
+            while left and self.failure is None:
+                left = left[super().write(left) :]
+        except OSError as error:
+            self.failure = error
+        return len(whole)
+
+    def truncate(self, size: int | None = None) -> int:
+        """Set the size, if that is possible."""
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self.failure = self.failure or error
+            return self.tell() if size is None else size
+
+
 @contextlib.contextmanager
 def hdf5_file(filename: PathLike, copies: Iterable[PathLike] = (), **options: Any) -> Iterator[Any]:
     """Yield an HDF5 file that becomes `filename` at the end, atomically.
-
-    It is built in memory: if the HDF5 library cannot write to a full disk it never releases the
-    data, and a process that goes on crashes when it ends.
 
     Args:
         filename: The file.
@@ -106,11 +133,13 @@ def hdf5_file(filename: PathLike, copies: Iterable[PathLike] = (), **options: An
     Raises:
         OSError: The file cannot be written; its previous content is kept.
     """
-    content = io.BytesIO()
-    with h5py.File(content, "w", **options) as file:
-        yield file
-    with atomic_file(filename, copies) as temporary:
-        temporary.write_bytes(content.getbuffer())
+    with atomic_file(filename, copies) as temporary, _Unfailing(temporary, "r+") as target:
+        try:
+            with h5py.File(target, "w", **options) as file:
+                yield file
+        finally:
+            if target.failure is not None:
+                raise target.failure
 
 
 def write_network_file(filename: PathLike, content: NetworkFile) -> None:

@@ -316,3 +316,43 @@ def test_a_new_file_has_the_mode_that_the_umask_leaves(tmp_path, monkeypatch):
     finally:
         os.umask(before)
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o640
+
+
+WRITERS = """
+import resource, signal, sys
+import numpy as np
+from brainstorm.data_iterators import Minibatches, save_data
+from brainstorm.tools import extract_and_save
+from tests.networks import trainable
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+net, path = trainable(), sys.argv[1]
+data = Minibatches(100, default=np.ones((1, 4000, 4)), targets=np.zeros((1, 4000, 1)))
+unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+for size in (0, 100, 3000, 20_000, 10**9):
+    for write in (
+        lambda: save_data(path, {"x": np.ones((5, 20_000, 4))}),
+        lambda: extract_and_save(net, data, "Projection.outputs.default", path),
+        lambda: net.save_as_hdf5(path),
+    ):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+        try:
+            write()
+            said = "written"
+        except OSError as error:
+            said = error.strerror
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+        print(size, said)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no limit on the size of files")
+def test_files_that_find_no_room_leave_the_process_whole(tmp_path):
+    """HDF5 would end it with a segmentation fault."""
+    code = [sys.executable, "-c", WRITERS, str(tmp_path / "a.h5")]
+    done = subprocess.run(code, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
+    full = [f"{size} File too large" for size in (0, 100, 3000, 20_000) for _ in range(3)]
+    full[-1] = "20000 written"  # the network is small
+    assert done.stdout.splitlines() == [*full, *["1000000000 written"] * 3]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.h5"]

@@ -6,12 +6,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import h5py
 import numpy as np
 
-from brainstorm.disk import atomic_file
 from brainstorm.errors import FileFormatError, ValidationError, unknown
-from brainstorm.files import PathLike, opened
+from brainstorm.files import PathLike, hdf5_file, opened
 from brainstorm.hdf5 import DataSet, Group, open_hdf5
 from brainstorm.utils import as_array
 
@@ -68,7 +66,7 @@ def save_data(filename: PathLike, data: Mapping[str, Any]) -> None:
         raise ValidationError(
             f"save_data: expected a dict from names to arrays, got {type(data).__name__}."
         )
-    with atomic_file(filename) as temporary, h5py.File(temporary, "w", locking=False) as file:
+    with hdf5_file(filename) as file:
         _write_group(file, data)
 
 

@@ -8,11 +8,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import h5py
 import numpy as np
 
-from brainstorm.disk import atomic_file
 from brainstorm.errors import NetworkValidationError, ValidationError
+from brainstorm.files import hdf5_file
 from brainstorm.network.network import check_network
 from brainstorm.randomness import RandomState
 from brainstorm.scorers import (
@@ -179,10 +178,7 @@ def extract_and_save(
     Raises:
         ValidationError: As in `extract`; the file is not changed then.
     """
-    with (
-        atomic_file(file_name) as temporary,
-        h5py.File(temporary, "w", locking=False) as out,
-    ):
+    with hdf5_file(file_name) as out:
         out.attrs["info"] = get_brainstorm_info()
         out.attrs["format"] = b"Buffers file v1.0"
         for batch in _extract_batches(network, iter, buffer_names):
