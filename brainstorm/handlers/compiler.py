@@ -111,9 +111,11 @@ def _machine(command: tuple[str, ...]) -> str:
     """Return a text about everything that the flags of a compiler depend on."""
     version = ""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        version = subprocess.run(
-            [*command, "--version"], capture_output=True, text=True, timeout=PATIENCE, check=False
-        ).stdout
+        words = [*command, "--version"]
+        done = subprocess.run(
+            words, capture_output=True, text=True, errors="replace", timeout=PATIENCE
+        )
+        version = done.stdout
     features = ""
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
         features = next((line for line in file if line.startswith(("flags", "Features"))), "")

@@ -126,7 +126,9 @@ def find_flags(command: Sequence[str], work: Path) -> Flags:
 def run_compiler(words: Sequence[str]) -> str:
     """Run a compiler and return the problem, or an empty text."""
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE)
+        done = subprocess.run(
+            words, capture_output=True, text=True, errors="replace", timeout=PATIENCE
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     if done.returncode == 0:

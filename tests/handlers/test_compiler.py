@@ -268,6 +268,7 @@ BROKEN = {
 case " $* " in *" -shared "*) for w in "$@"; do test "$o" = -o && echo no > $w; o=$w; done;;
 *) exec $COMPILER "$@";; esac
 """: "built a library that does not load",
+    r"printf '\303\050 no' >&2; exit 1": "failed: \N{REPLACEMENT CHARACTER}\\( no",
 }
 
 
