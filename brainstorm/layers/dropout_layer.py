@@ -35,7 +35,7 @@ def Dropout(
     Parameters: none
     Internals: mask (zeros and ones), of the same shape, or ('B', ...) if it is shared over time
     """
-    options = {"shared_over_time": True} if shared_over_time else {}
+    options = {} if shared_over_time is False else {"shared_over_time": shared_over_time}
     return ConstructionWrapper.create(
         DropoutLayerImpl, name=name, drop_prob=drop_prob, inplace=inplace, **options
     )

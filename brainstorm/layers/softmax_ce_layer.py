@@ -43,7 +43,8 @@ def SoftmaxCE(
     if isinstance(class_weights, (list, tuple, np.ndarray)):
         class_weights = [float(w) if is_number(w) else w for w in class_weights]
     weights = {} if class_weights is None else {"class_weights": class_weights}
-    smoothing = {"label_smoothing": label_smoothing} if label_smoothing else {}
+    is_zero = is_number(label_smoothing) and label_smoothing == 0
+    smoothing = {} if is_zero else {"label_smoothing": label_smoothing}
     return ConstructionWrapper.create(SoftmaxCELayerImpl, name=name, **weights, **smoothing)
 
 

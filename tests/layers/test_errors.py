@@ -51,6 +51,16 @@ REFUSED = [
      "3 classes, got 2"),
     (bl.SoftmaxCE(None, None, 1.5), CLASSES, "option 'label_smoothing': expected a number in [0, 1]"
      ", got 1.5"),
+    *(
+        (bl.SoftmaxCE(None, None, wrong), CLASSES,
+         f"option 'label_smoothing': expected a number in [0, 1], got {wrong!r}")
+        for wrong in (None, "", False)
+    ),
+    *(
+        (bl.Dropout(0.5, shared_over_time=wrong), VECTOR,
+         f"option 'shared_over_time': expected one of True, False, got {wrong!r}")
+        for wrong in ("no", None)
+    ),
     (bl.Recurrent((2, 2)), VECTOR, "option 'size': expected an int >= 1"),
     (bl.Lstm(2.0), VECTOR, "option 'size': expected an int >= 1, got 2.0"),
     (bl.Convolution2D(0, (1, 1)), IMAGE, "option 'num_filters': expected an int >= 1"),
