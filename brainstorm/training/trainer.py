@@ -175,7 +175,7 @@ class Trainer(ShownAsTree, Describable):
                 `resume`, it is another network, or data are missing.
             IteratorValidationError: After `resume`, an iterator is of another kind or other data.
         """
-        check_scorers(self.train_scorers)
+        self.train_scorers = check_scorers(self.train_scorers)
         with self.team.working():
             check_is_stepper(self.stepper)
             check_network("Trainer.train", net)

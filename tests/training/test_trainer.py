@@ -90,6 +90,13 @@ def test_it_learns(net, batches):
     assert trainer.current_update_nr == 120
 
 
+def test_scorers_may_be_anything_that_yields_them(net, batches):
+    trainer = make_trainer(epochs=2)
+    trainer.train_scorers = (scorer for scorer in [Accuracy()])
+    trainer.train(net, batches)
+    assert len(trainer.logs["rolling_training"]["Accuracy"]) == 2
+
+
 def test_weight_modifiers_are_applied(net, batches):
     net.set_weight_modifiers({"Hidden": {"W": ClipValues(-0.01, 0.01)}})
     make_trainer(epochs=1).train(net, batches)
