@@ -19,7 +19,7 @@ from brainstorm.handlers.pycuda.groups import Group, Span, Walk, grouped, meet
 from brainstorm.handlers.pycuda.launches import Launch, looping_blocks, packed_launch
 from brainstorm.handlers.pycuda.modules import loop_kernel
 from brainstorm.handlers.pycuda.structures import structure_of
-from brainstorm.optree.cuda_structure import blocks_of, row_blocks, shares
+from brainstorm.optree.cuda_structure import Structure, blocks_of, row_blocks, shares
 
 #: How many pieces before it a loop may pass.
 MOST_PASSED = 32
@@ -51,6 +51,11 @@ class Piece(NamedTuple):
         """Return the piece of a loop."""
         reads = len(walk.loop.reads)
         return cls(walk.spans[:reads], walk.spans[reads:], keep, Group((walk,)), (walk,))
+
+    @property
+    def may_recur(self) -> bool:
+        """Whether it is a product by our kernel, with which a step of a recurrence begins."""
+        return bool(self.product and self.launch and self.launch.kernel)
 
     @property
     def can_repeat(self) -> bool:
@@ -109,6 +114,8 @@ def _place(piece: Piece, placed: list[Piece]) -> None:
     passes = True
     for i in range(len(placed) - 1, max(-1, len(placed) - 1 - MOST_PASSED), -1):
         other, between = placed[i], placed[i + 1 :]
+        if other.may_recur:
+            break  # with what does not belong to it, a step would not be like the others
         is_near = passes or not any(map(other.blocks, between))
         if is_near and (joined := other.joined(piece)):
             found = i, joined, passes
@@ -122,6 +129,17 @@ def _place(piece: Piece, placed: list[Piece]) -> None:
     placed[place] = joined
     if not passes:
         placed.append(placed.pop(place))
+
+
+def packed_numbers(walks: Sequence[Walk], structure: Structure) -> tuple[str, list[Any]]:
+    """Return the numbers that a kernel of loops takes, and their format for `struct.pack`."""
+    numbers = [n for walk in walks for row in (walk.sizes, *walk.strides) for n in row]
+    types = [np.dtype(type_[0]) for loop in structure.loops for type_ in loop.constants]
+    with np.errstate(over="ignore"):
+        given = [x for walk in walks for x in walk.constants]
+        values = [t.type(x) for t, x in zip(types, given, strict=True)]
+    integers = f"{len(numbers)}{'i' if structure.index == 'int' else 'q'}"
+    return f"{integers}{''.join(t.char for t in types)}", [*numbers, *values]
 
 
 def launched(device: Device, piece: Piece) -> Launch:
@@ -141,14 +159,8 @@ def launched(device: Device, piece: Piece) -> Launch:
             parts = device.scratch("parts", 8 * results * blocks.chunks)
             addresses += [parts.address, device.tickets.address]
             keep = [keep, parts, device.tickets]
-    numbers = [n for walk in walks for row in (walk.sizes, *walk.strides) for n in row]
-    types = [np.dtype(type_[0]) for loop in structure.loops for type_ in loop.constants]
-    with np.errstate(over="ignore"):
-        given = [x for walk in walks for x in walk.constants]
-        values = [t.type(x) for t, x in zip(types, given, strict=True)]
-    integers = f"{len(numbers)}{'i' if structure.index == 'int' else 'q'}"
-    format_ = f"{len(addresses)}P{integers}{''.join(t.char for t in types)}0P"
-    data = struct.pack(format_, *addresses, *numbers, *values)
+    form, numbers = packed_numbers(walks, structure)
+    data = struct.pack(f"{len(addresses)}P{form}0P", *addresses, *numbers)
     count = -(-blocks.grid // structure.lanes)
     grid = looping_blocks(device, count) if blocks.chunks == 1 else count, blocks.chunks
     block = blocks.x, blocks.y, 1

@@ -16,11 +16,9 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
-
 from brainstorm.handlers.pycuda.blas import Product
 from brainstorm.handlers.pycuda.driver import Device
-from brainstorm.handlers.pycuda.fusing import Piece
+from brainstorm.handlers.pycuda.fusing import Piece, packed_numbers
 from brainstorm.handlers.pycuda.groups import Group, Span, Walk, meet, split
 from brainstorm.handlers.pycuda.launches import Launch, packed_launch
 from brainstorm.handlers.pycuda.modules import Kernel
@@ -34,12 +32,14 @@ MOST_ELEMENTS = 48 * 1024
 #: Bytes that the threads of a block share for a product, besides the matrix.
 SHARED = 4 * (MOST_TERMS + ROW_THREADS // 32 * 128)
 #: Pieces of a step at most, and steps at least.
-MOST_PIECES, FEW_STEPS = 8, 4
+MOST_PIECES, FEW_STEPS = 12, 4
+#: Bytes of arguments: CUDA before 12.1 takes no more.
+MOST_ARGUMENTS = 4096
 
 
 def has_few_rows(p: Product) -> bool:
     """Return whether a product can be computed by `few_rows` instead of cuBLAS."""
-    if p.transa or p.half or p.batch > 1 or p.m > MOST_ROWS or p.k > MOST_TERMS:
+    if p.transa or p.batch > 1 or p.m > MOST_ROWS or p.k > MOST_TERMS:
         return False
     *factors, out = (array.span(p.m, 1) for array in _arrays_of(p))
     return p.n * p.k <= MOST_ELEMENTS and not meet([out], factors)
@@ -108,10 +108,8 @@ class ProductPart:
         pointers: Addresses, which may move.
         arrays: What is accessed, in the order of the pointers.
         matrix: Rows and columns of the second factor.
-        numbers: The arguments behind the pointers and moves, as `struct.pack` takes them.
+        numbers: The format and values of what the arguments end with.
     """
-
-    numbers: tuple[str, tuple[Any, ...]] = "", ()
 
     def __init__(self, p: Product) -> None:
         self.product = p
@@ -119,10 +117,11 @@ class ProductPart:
         self.pointers = p.a, p.b, p.out
         self.arrays = _arrays_of(p)
         self.matrix = (p.n, p.k) if p.transb else (p.k, p.n)
+        self.numbers = "3i", [p.lda, p.ldb, p.ldc]
 
     def source(self, name: str, is_constant: Sequence[bool]) -> str:
         """Return the functions and structures that it needs."""
-        return f"struct {name}_arguments {{ char *p[3]; ptrdiff_t d[3]; }};\n"
+        return f"struct {name}_arguments {{ char *p[3]; ptrdiff_t d[3]; int n[3]; }};\n"
 
     def call(self, name: str, kept: int | None = None) -> str:
         """Return the text that does it, for `row` and `step`, with the arguments ``a.<name>``.
@@ -136,13 +135,13 @@ class ProductPart:
             f"({const}float *)(a.{name}.p[{k}] + step * a.{name}.d[{k}])"
             for k, const in enumerate(("const ", "const ", ""))
         )
-        ldb = p.ldb
+        ldb = f"a.{name}.n[1]"
         if kept is not None:
-            b, ldb = f"kept + {kept}", self.matrix[1]
+            b, ldb = f"kept + {kept}", str(self.matrix[1])
         flags = ", ".join(str(bool(flag)).lower() for flag in (p.transb, p.add))
         return (
-            f"product_of_row({a} + row * (ptrdiff_t){p.lda}, {b},\n"
-            f"{out} + row * (ptrdiff_t){p.ldc}, {p.n}, {p.k}, {ldb}, {flags});"
+            f"product_of_row({a} + row * (ptrdiff_t)a.{name}.n[0], {b},\n"
+            f"{out} + row * (ptrdiff_t)a.{name}.n[2], {p.n}, {p.k}, {ldb}, {flags});"
         )
 
     def keeping(self, name: str, kept: int) -> str:
@@ -151,7 +150,7 @@ class ProductPart:
         return (
             f"for (int i = threadIdx.x; i < {rows * columns}; i += ROW_THREADS)\n"
             f"kept[{kept} + i] = ((const float *)a.{name}.p[1])"
-            f"[i / {columns} * (ptrdiff_t){self.product.ldb} + i % {columns}];"
+            f"[i / {columns} * (ptrdiff_t)a.{name}.n[1] + i % {columns}];"
         )
 
 
@@ -165,13 +164,22 @@ class LoopsPart:
         forms = [(walk.sizes, walk.strides, walk.constants) for walk in walks]
         self.form = self.structure, tuple(forms)
         self.pointers = tuple(address for walk in walks for address in walk.pointers)
-        self.arrays = list(self._arrays())
 
-    def _arrays(self) -> Iterator[_Array]:
+    @functools.cached_property
+    def arrays(self) -> list[_Array]:
+        """What is accessed, in the order of the pointers."""
+        found = []
         for walk in self.walks:
             for k in range(walk.loop.arrays):
                 start, stop = walk.span(k, 1)
-                yield _Array(start, stop - start, walk.steps(k)[0], k >= len(walk.loop.reads))
+                is_written = k >= len(walk.loop.reads)
+                found.append(_Array(start, stop - start, walk.steps(k)[0], is_written))
+        return found
+
+    @property
+    def numbers(self) -> tuple[str, list[Any]]:
+        """The format and values of what the arguments end with."""
+        return packed_numbers(self.walks, self.structure)
 
     def source(self, name: str, is_constant: Sequence[bool]) -> str:
         """Return the functions and structures that it needs."""
@@ -185,29 +193,14 @@ class LoopsPart:
         """Return the text that does it; see `ProductPart`."""
         return f"{name}(a.{name}, step, row);"
 
-    @property
-    def numbers(self) -> tuple[str, tuple[Any, ...]]:
-        """The arguments behind the pointers and moves, as `struct.pack` takes them."""
-        given = [n for walk in self.walks for row in (walk.sizes, *walk.strides) for n in row]
-        types = [np.dtype(t[0]) for loop in self.structure.loops for t in loop.constants]
-        constants = [x for walk in self.walks for x in walk.constants]
-        values = [t.type(x) for t, x in zip(types, constants, strict=True)]
-        index = "i" if self.structure.index == "int" else "q"
-        return f"{len(given)}{index}{''.join(t.char for t in types)}", (*given, *values)
-
 
 Part: TypeAlias = ProductPart | LoopsPart
-
-
-def _is_ours(piece: Piece) -> bool:
-    """Return whether a piece is a product by `few_rows`."""
-    return bool(piece.product and piece.launch and piece.launch.kernel)
 
 
 def _part(piece: Piece, rows: int) -> Part | None:
     """Return a piece as a part of a step of so many rows; None: it cannot be one."""
     if piece.product is not None:
-        return ProductPart(piece.product) if _is_ours(piece) and piece.product.m == rows else None
+        return ProductPart(piece.product) if piece.may_recur and piece.product.m == rows else None
     walks = [split(walk, (rows, walk.results // rows)) for walk in piece.group.walks]
     shaped = [walk for walk in walks if walk is not None and not walk.loop.file]
     if piece.launch or piece.group.by_rows or not shaped or len(shaped) < len(walks):
@@ -223,10 +216,13 @@ def recurrences(device: Device, pieces: Sequence[Piece]) -> list[Piece]:
     found: list[Piece] = []
     start = 0
     while start < len(pieces):
-        walk = Recurrence.found(part, pieces, start)
-        run = pieces[start : start + (walk.steps * len(walk.parts) if walk else 1)]
-        found += [walk.piece(device, run)] if walk and walk.keeps_to_rows() else run
-        start += len(run)
+        walks = list(Recurrence.found(part, pieces, start))
+        fitting = [walk for walk in walks if walk.fits()]
+        length = max((walk.length for walk in fitting or walks), default=1)
+        run = pieces[start : start + length]
+        longest = max(fitting, key=lambda walk: walk.length, default=None)
+        found += [longest.piece(device, run)] if longest else run
+        start += length
     return found
 
 
@@ -238,22 +234,25 @@ class Recurrence:
         steps: How many steps there are.
         parts: Those of the first step.
         moves: For each part, bytes to the next step, for each of its pointers.
+
+    Attributes:
+        length: How many pieces it is.
     """
 
     def __init__(
         self, rows: int, steps: int, parts: Sequence[Part], moves: Sequence[tuple[int, ...]]
     ) -> None:
         self.rows, self.steps, self.parts, self.moves = rows, steps, parts, moves
+        self.length = steps * len(parts)
         self._arrays = [
             [array._replace(move=move) for array, move in zip(part.arrays, row, strict=True)]
             for part, row in zip(parts, moves, strict=True)
         ]
-        self._all = [array for arrays in self._arrays for array in arrays]
-        self._written = [array for array in self._all if array.is_written]
+        self._written = [array for arrays in self._arrays for array in arrays if array.is_written]
 
     @classmethod
-    def found(cls, part: Any, pieces: Sequence[Piece], start: int) -> Recurrence | None:
-        """Return the recurrence of the fewest parts from some piece on, if there is one.
+    def found(cls, part: Any, pieces: Sequence[Piece], start: int) -> Iterator[Recurrence]:
+        """Yield the recurrences that may begin with some piece, those of few parts first.
 
         Args:
             part: Returns the part for the place of a piece and a number of rows, or None.
@@ -261,33 +260,45 @@ class Recurrence:
             start: Place of the first one.
         """
         first = pieces[start].product
-        if first is None or not _is_ours(pieces[start]):
-            return None
+        if first is None or not pieces[start].may_recur:
+            return
 
         def step(number: int, cycle: int) -> list[Part | None]:
             places = range(start + number * cycle, start + (number + 1) * cycle)
             return [part(place, first.m) if place < len(pieces) else None for place in places]
 
+        known: list[tuple[int, int]] = []
         for cycle in range(1, MOST_PIECES + 1):
             parts = [one for one in step(0, cycle) if one]
             if len(parts) < cycle:
-                return None
+                return
+            if any(cycle % n == 0 and cycle * FEW_STEPS <= length for n, length in known):
+                continue  # several of its steps at a time
             moves, steps = _moves(parts, step(1, cycle)), 2
             while moves and _moves(step(steps - 1, cycle), step(steps, cycle)) == moves:
                 steps += 1
             if moves and steps >= FEW_STEPS:
-                return cls(first.m, steps, parts, moves)
-        return None
+                walk = cls(first.m, steps, parts, moves)
+                known += [(cycle, walk.length)] * walk.fits()
+                yield walk
 
     def _span(self, array: _Array) -> Span:
         return array.span(self.rows, self.steps)
 
-    def keeps_to_rows(self) -> bool:
-        """Return whether no row needs anything of another one."""
-        return all(
+    @property
+    def _format(self) -> str:
+        forms = (
+            f"{len(part.pointers)}P{len(part.pointers)}q{part.numbers[0]}0P" for part in self.parts
+        )
+        return f"i{''.join(forms)}"
+
+    def fits(self) -> bool:
+        """Return whether no row needs anything of another one, and a launch takes the arguments."""
+        return struct.calcsize(self._format) <= MOST_ARGUMENTS and all(
             written.keeps_to_rows(other, self.rows)
             for written in self._written
-            for other in self._all
+            for arrays in self._arrays
+            for other in arrays
             if meet([self._span(written)], [self._span(other)])
         )
 
@@ -298,15 +309,12 @@ class Recurrence:
             room: How many numbers they can share, besides those of a product.
         """
         spans = list(map(self._span, self._written))
-        texts, begin, calls, formats, values = [], [], [], ["i"], [self.steps]
-        kept = 0
-        for k, (part, arrays, moves) in enumerate(
-            zip(self.parts, self._arrays, self.moves, strict=True)
-        ):
+        texts, begin, calls, values, kept = [], [], [], [self.steps], 0
+        for k, (part, arrays) in enumerate(zip(self.parts, self._arrays, strict=True)):
             name = f"STEPS_{k}"
             is_constant = [not meet([self._span(array)], spans) for array in arrays]
             texts.append(part.source(name, is_constant))
-            if isinstance(part, ProductPart) and not moves[1]:
+            if isinstance(part, ProductPart) and is_constant[1] and not self.moves[k][1]:
                 size = math.prod(part.matrix)
                 has_room = kept + size <= room
                 begin += [part.keeping(name, kept)] * has_room
@@ -314,11 +322,9 @@ class Recurrence:
                 kept += size * has_room
             else:
                 calls.append(part.call(name))
-            form, numbers = part.numbers
-            formats.append(f"{len(moves)}P{len(moves)}q{form}0P")
-            values += [*part.pointers, *moves, *numbers]
+            values += [*part.pointers, *self.moves[k], *part.numbers[1]]
         kernel = _kernel(tuple(texts), tuple(begin), tuple(calls))
-        return kernel, struct.pack("".join(formats), *values), kept
+        return kernel, struct.pack(self._format, *values), kept
 
     def piece(self, device: Device, run: Sequence[Piece]) -> Piece:
         """Return the launch of all steps, given the pieces that it does."""

@@ -7,6 +7,7 @@ import pytest
 
 from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import convolutions
+from brainstorm.handlers.native.calls import Execution
 from brainstorm.testing.handler_arguments import Arguments, Invocation
 from tests.handlers.native.lowered import check, check_random_calls, native_calls
 
@@ -86,7 +87,8 @@ def test_convolutions_of_numbers_that_bfloat16_has(half, monkeypatch, name):
                 halves = value.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
                 arguments.values[key] = halves.view(np.float32).astype(np.float64)
         calls = native_calls(half, name, Invocation(half, arguments).values)
-        names |= {getattr(called.keep[0], "implementation", "") for called in calls}
+        primitives = [call._made_of[1] for call in calls if isinstance(call, Execution)]
+        names |= {primitive.implementation for primitive in primitives}
         for memory in half.lane.workspace.held:
             memory[:] = 255
         check(half, name, arguments, 2e-5)

@@ -334,6 +334,7 @@ def test_random_products_in_bfloat16(half):
         np.testing.assert_array_less(np.abs(out - expected), 2**-7 * largest + 1e-6)
 
 
+@pytest.mark.parametrize("native", [False], indirect=True, ids=["some sizes"])  # as with AMX
 def test_bfloat16_is_another_product_and_keeps_the_memory_in_float32(half, native):
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((2, 128, 128), np.float32)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
 from brainstorm.handlers import NumpyHandler, PyCudaHandler
 from brainstorm.handlers.pycuda import recurrences
 from brainstorm.initializers import Gaussian
-from brainstorm.layers import ClockworkLstm, Gru, Lstm, Recurrent
+from brainstorm.layers import BidirectionalWrapper, ClockworkLstm, Gru, Lstm, Recurrent
 from brainstorm.network import Network
 from brainstorm.training import SgdStepper
 from tests.handlers.running import graph_of
@@ -94,7 +96,7 @@ def test_rows_that_need_nothing_of_each_other(besides, turned, wide, handler):
         np.testing.assert_array_equal(got.get(), expected.get())
 
 
-@pytest.mark.parametrize("besides", ["nothing", "a row of another sequence"])
+@pytest.mark.parametrize("besides", ["nothing", "a row of another sequence", "another matrix"])
 def test_a_single_row_needs_no_other(besides, handler):
     arrays, steps = walk(handler, besides, True, False, np.random.default_rng(4), batch=1)
     others, others_steps = walk(handler, besides, True, False, np.random.default_rng(4), batch=1)
@@ -114,6 +116,75 @@ def test_a_matrix_that_finds_no_room_is_read_again(handler, rng, monkeypatch):
     graph()
     others_steps()
     np.testing.assert_array_equal(arrays[0].get(), others[0].get())
+
+
+@pytest.mark.parametrize("steps", [6, 20, 45])
+@pytest.mark.parametrize("compute", ["f32", "bf16"])
+def test_walks_of_all_lengths_are_not_cut(compute, steps, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "STEPS", steps)
+    for layer, walks in ((Lstm(3), 2), (BidirectionalWrapper(Lstm, 3), 4)):
+        _, (graph,) = trained(PyCudaHandler(seed=1, compute=compute), layer)
+        assert recurrent(graph) == walks
+
+
+@pytest.mark.parametrize("by_gate", [False, True])
+@pytest.mark.parametrize("gates", [1, 2, 4, 8])
+def test_products_of_several_gates_are_one_step(gates, by_gate, handler, rng):
+    def arrays():
+        rng = np.random.default_rng(5)
+        shape = (gates, STEPS, BATCH, 6) if by_gate else (STEPS, BATCH, gates, 6)
+        order = (0, 1, 2, 3) if by_gate else (2, 0, 1, 3)
+        shapes = (STEPS + 1, BATCH, 6), shape, (gates, 6, 6)
+        given = [handler.create_from_numpy(rng.normal(size=s).astype(np.float32)) for s in shapes]
+        return given[0], given[1].transpose(order), given[2]
+
+    def steps(h, z, matrices):
+        products = [handler.repeated_dot_add(matrices[i]) for i in range(gates)]
+        for t in range(STEPS):
+            for i in range(gates):
+                products[i](h[t], z[i, t])
+            handler.tanh(z[gates - 1, t], h[t + 1])
+
+    given, others = arrays(), arrays()
+    graph = graph_of(handler, lambda: steps(*given))
+    assert (recurrent(graph), len(graph.launches)) == (1, 1)
+    graph()
+    steps(*others)
+    np.testing.assert_array_equal(given[0].get(), others[0].get())
+
+
+def test_a_launch_takes_the_arguments(handler, rng):
+    h, z = (
+        handler.create_from_numpy(rng.normal(size=(STEPS, 2, 6)).astype(np.float32))
+        for _ in range(2)
+    )
+    matrix = handler.create_from_numpy(rng.normal(size=(6, 6)).astype(np.float32))
+    for operations, joined in ((10, 1), (70, 0)):
+
+        def steps(operations=operations):
+            product = handler.repeated_dot_add(matrix)
+            for t in range(1, STEPS):
+                product(h[t - 1], z[t])
+                for _ in range(operations):
+                    handler.add_tt(h[t], z[t], h[t])
+
+        assert recurrent(graph_of(handler, steps)) == joined
+
+
+def test_kernels_depend_neither_on_sizes_nor_on_steps(handler, rng):
+    names = set()
+    for rows, steps in ((2, 5), (3, 5), (3, 9), (7, 6)):
+        x = handler.create_from_numpy(rng.normal(size=(rows, steps, 6)).astype(np.float32))
+        z, matrix = handler.zeros((steps, rows, 6)), handler.ones((6, 6))
+
+        def walk(x=x, z=z, matrix=matrix, steps=steps):
+            for t in range(1, steps):
+                handler.repeated_dot_add(matrix)(x[:, t], z[t])
+                handler.add_tt(z[t - 1], z[t], z[t])
+
+        (launch,) = graph_of(handler, walk).launches
+        names.add(launch.kernel.name)
+    assert len(names) == 1
 
 
 @pytest.mark.parametrize("turned", [False, True])
