@@ -26,6 +26,7 @@ def test_nothing_is_lost():
 def test_what_is_lost_is_noticed(monkeypatch):
     @contextlib.contextmanager
     def in_place(path, copies=()):
+        Path(path).write_bytes(b"")
         yield Path(path)
         for copy in copies:
             shutil.copyfile(path, copy)
