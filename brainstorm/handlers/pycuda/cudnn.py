@@ -3,9 +3,8 @@
 An algorithm is used if it is deterministic, and if a test run on scratch memory succeeded. If
 there is none, cuBLAS is used; and without groups, for gradients of filters in 'f32', and of few
 channels in 'tf32', for which cuDNN's only deterministic algorithm takes up to five times as long on
-an H100.
-``BRAINSTORM_CUDNN=off`` in the environment disables cuDNN. It is not used for pooling, because it
-does not return the positions of maxima.
+an H100. ``BRAINSTORM_CUDNN=off`` in the environment disables cuDNN. It is not used for pooling,
+because it does not return the positions of maxima.
 
 With bfloat16, cuDNN's arrays are all of that type (PSEUDO_BFLOAT16_CONFIG): sums are float32, but
 results are rounded once to bfloat16, and then widened, or added to what is there, in float32. All

@@ -1,10 +1,10 @@
 // Products of few rows with a small matrix: a block computes a row. In which order terms are added
 // depends on the sizes alone.
 
-#define ROW_THREADS 512  // as in recurrences.py
+// As in recurrences.py; a thread of a warp computes four of the columns at a time.
+#define ROW_THREADS 512
+#define ROW_COLUMNS 128
 #define ROW_TERMS 2048
-
-#define ROW_COLUMNS 128  // that are computed at a time, four by each thread of a warp
 
 // A row of out = a @ b, for b (k, n) with rows of ldb elements, or (n, k) if it is turned; or of
 // out += a @ b.

@@ -25,12 +25,14 @@ from brainstorm.handlers.pycuda.modules import Kernel
 from brainstorm.handlers.pycuda.structures import structure_of
 from brainstorm.optree.render_cuda import render_step
 
-#: Threads for a row, and the largest numbers of rows and of terms, as in products.cu.
-ROW_THREADS, MOST_ROWS, MOST_TERMS = 512, 128, 2048
+#: Threads for a row, columns at a time, and the largest number of terms, as in products.cu.
+ROW_THREADS, ROW_COLUMNS, MOST_TERMS = 512, 128, 2048
+#: The largest number of rows.
+MOST_ROWS = 128
 #: Elements of the matrix: each block reads all of them, which should stay in its cache.
 MOST_ELEMENTS = 48 * 1024
 #: Bytes that the threads of a block share for a product, besides the matrix.
-SHARED = 4 * (MOST_TERMS + ROW_THREADS // 32 * 128)
+SHARED = 4 * (MOST_TERMS + ROW_THREADS // 32 * ROW_COLUMNS)
 #: Pieces of a step at most, and steps at least.
 MOST_PIECES, FEW_STEPS = 12, 4
 #: Bytes of arguments: CUDA before 12.1 takes no more.
@@ -176,7 +178,7 @@ class LoopsPart:
                 found.append(_Array(start, stop - start, walk.steps(k)[0], is_written))
         return found
 
-    @property
+    @functools.cached_property
     def numbers(self) -> tuple[str, list[Any]]:
         """The format and values of what the arguments end with."""
         return packed_numbers(self.walks, self.structure)
@@ -201,13 +203,12 @@ def _part(piece: Piece, rows: int) -> Part | None:
     """Return a piece as a part of a step of so many rows; None: it cannot be one."""
     if piece.product is not None:
         return ProductPart(piece.product) if piece.may_recur and piece.product.m == rows else None
+    if piece.launch or piece.group.by_rows:
+        return None
     walks = [split(walk, (rows, walk.results // rows)) for walk in piece.group.walks]
-    shaped = [walk for walk in walks if walk is not None and not walk.loop.file]
-    if piece.launch or piece.group.by_rows or not shaped or len(shaped) < len(walks):
-        return None
-    if any(walk.reductions for walk in shaped) or len({walk.sizes for walk in shaped}) > 1:
-        return None
-    return LoopsPart(shaped)
+    shaped = [walk for walk in walks if walk and not (walk.loop.file or walk.reductions)]
+    are_alike = len(shaped) == len(walks) and len({walk.sizes for walk in shaped}) == 1
+    return LoopsPart(shaped) if are_alike else None
 
 
 def recurrences(device: Device, pieces: Sequence[Piece]) -> list[Piece]:
@@ -217,7 +218,7 @@ def recurrences(device: Device, pieces: Sequence[Piece]) -> list[Piece]:
     start = 0
     while start < len(pieces):
         walks = list(Recurrence.found(part, pieces, start))
-        fitting = [walk for walk in walks if walk.fits()]
+        fitting = [walk for walk in walks if walk.fits]
         length = max((walk.length for walk in fitting or walks), default=1)
         run = pieces[start : start + length]
         longest = max(fitting, key=lambda walk: walk.length, default=None)
@@ -279,7 +280,7 @@ class Recurrence:
                 steps += 1
             if moves and steps >= FEW_STEPS:
                 walk = cls(first.m, steps, parts, moves)
-                known += [(cycle, walk.length)] * walk.fits()
+                known += [(cycle, walk.length)] * walk.fits
                 yield walk
 
     def _span(self, array: _Array) -> Span:
@@ -292,8 +293,9 @@ class Recurrence:
         )
         return f"i{''.join(forms)}"
 
+    @functools.cached_property
     def fits(self) -> bool:
-        """Return whether no row needs anything of another one, and a launch takes the arguments."""
+        """Whether no row needs anything of another one, and a launch takes the arguments."""
         return struct.calcsize(self._format) <= MOST_ARGUMENTS and all(
             written.keeps_to_rows(other, self.rows)
             for written in self._written

@@ -107,7 +107,7 @@ def test_a_single_row_needs_no_other(besides, handler):
     np.testing.assert_array_equal(arrays[0].get(), others[0].get())
 
 
-def test_a_matrix_that_finds_no_room_is_read_again(handler, rng, monkeypatch):
+def test_a_matrix_that_finds_no_room_is_read_again(handler, monkeypatch):
     monkeypatch.setattr(handler._device, "shared", recurrences.SHARED + 4 * 35)
     arrays, steps = walk(handler, "nothing", True, False, np.random.default_rng(4))
     others, others_steps = walk(handler, "nothing", True, False, np.random.default_rng(4))
@@ -129,7 +129,7 @@ def test_walks_of_all_lengths_are_not_cut(compute, steps, monkeypatch):
 
 @pytest.mark.parametrize("by_gate", [False, True])
 @pytest.mark.parametrize("gates", [1, 2, 4, 8])
-def test_products_of_several_gates_are_one_step(gates, by_gate, handler, rng):
+def test_products_of_several_gates_are_one_step(gates, by_gate, handler):
     def arrays():
         rng = np.random.default_rng(5)
         shape = (gates, STEPS, BATCH, 6) if by_gate else (STEPS, BATCH, gates, 6)
