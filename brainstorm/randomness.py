@@ -8,7 +8,6 @@ a layer does not change the numbers of the others.
 
 from __future__ import annotations
 
-import functools
 import secrets
 import zlib
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ import numpy as np
 
 from brainstorm.describable import Describable
 from brainstorm.errors import ValidationError
+from brainstorm.forks import cached_property
 
 __all__ = ["RandomState", "Seedable", "global_rnd"]
 
@@ -160,7 +160,7 @@ class Seedable(Describable):
             seed = _checked(global_rnd.generate_seed() if seed is None else seed)
         self._first_seed = seed
 
-    @functools.cached_property
+    @cached_property
     def rnd(self) -> RandomState:
         """The generator of the object's random numbers."""
         seed = self._first_seed

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import NetworkValidationError, ValidationError, shown
+from brainstorm.forks import cached_property
 from brainstorm.handlers.traces import Traceable
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
@@ -84,7 +85,7 @@ class _Modifier(Traceable, Seedable):
     def __init__(self) -> None:
         super().__init__()
 
-    @functools.cached_property
+    @cached_property
     def _scratch(self) -> _Scratch:
         return _Scratch()
 

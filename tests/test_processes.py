@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import multiprocessing
 import os
@@ -9,19 +10,19 @@ import pickle
 import signal
 import threading
 import time
-import warnings
 
 import numpy as np
 import pytest
 
 import brainstorm as bs
 from brainstorm.data_iterators import Minibatches
+from brainstorm.forks import cached_property
 from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.hooks import MonitorLoss, SaveCheckpoint, StopAfterEpoch
 from brainstorm.layers import BatchNorm, Dropout, FullyConnected, Lstm
 from brainstorm.training import MomentumStepper, SgdStepper, Trainer
-from tests.trainings import make_trainer, run_threads
+from tests.trainings import in_a_fork, make_trainer, needs_fork, run_threads
 
 HANDLERS = {
     "numpy": lambda: NumpyHandler(np.float32, seed=5),
@@ -95,29 +96,6 @@ def test_a_network_goes_on_in_another_thread(kind):
 # -- processes ------------------------------------------------------------------------------------
 
 
-def in_a_fork(work):
-    """Return what a function of a forked process returns: bytes."""
-    end, begin = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # there are threads of BLAS
-        child = os.fork()
-    if child == 0:
-        try:
-            os.close(end)
-            with open(begin, "wb") as pipe:
-                pipe.write(work())
-        finally:
-            os._exit(0)
-    os.close(begin)
-    with open(end, "rb") as pipe:
-        result = pipe.read()
-    os.waitpid(child, 0)
-    return result
-
-
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
-
-
 def steps(net):
     """Return a function that does some steps by the traces of one stepper."""
     stepper = SgdStepper(0.1)
@@ -159,6 +137,51 @@ def test_a_child_of_a_threaded_parent_uses_one_thread():
     assert net.handler.threads == 2
     np.testing.assert_array_equal(net.get("parameters"), values)
     train(net, epochs=1)
+
+
+@needs_fork
+@pytest.mark.parametrize("kind", HANDLERS)
+def test_a_forked_process_finds_no_lock_held(kind):
+    net, slow = make_network(HANDLERS[kind]()), Slow()
+    expected = train(net)
+    with contextlib.ExitStack() as held:
+
+        def hold():
+            manager = net._buffer_manager
+            held.enter_context(manager.turn)
+            held.enter_context(manager._view_arrays.lock)
+            if manager.lane is not None:
+                held.enter_context(manager.lane.memo._lock)
+            return slow.value
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        slow.begins.wait()
+
+        def work():
+            assert Slow(is_over=True).value == 1
+            return train(net)
+
+        found = in_a_fork(work)
+        slow.is_over.set()
+        thread.join()
+        held.pop_all()  # the thread has ended with the locks
+    net = make_network(HANDLERS[kind]())
+    assert [train(net), train(net)] == [expected, found]
+
+
+class Slow:
+    """Something whose cached property is being computed."""
+
+    def __init__(self, is_over=False):
+        self.begins, self.is_over = threading.Event(), threading.Event()
+        if is_over:
+            self.is_over.set()
+
+    @cached_property
+    def value(self):
+        self.begins.set()
+        return int(self.is_over.wait())
 
 
 @needs_fork

@@ -1,9 +1,14 @@
-"""All steppers, trainers with hooks, hooks that call a function, and threads, for several tests."""
+"""Steppers, trainers, hooks that call a function, threads and forks, for several tests."""
 
 from __future__ import annotations
 
 import functools
+import os
+import signal
 import threading
+import warnings
+
+import pytest
 
 from brainstorm import training
 from brainstorm.hooks import Hook, StopAfterEpoch
@@ -63,3 +68,27 @@ def run_threads(work, count):
         thread.start()
     for thread in threads:
         thread.join()
+
+
+def in_a_fork(work):
+    """Return what a function of a forked process returns: bytes."""
+    end, begin = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # there are threads of BLAS
+        child = os.fork()
+    if child == 0:
+        try:
+            signal.alarm(60)
+            os.close(end)
+            with open(begin, "wb") as pipe:
+                pipe.write(work())
+        finally:
+            os._exit(0)
+    os.close(begin)
+    with open(end, "rb") as pipe:
+        result = pipe.read()
+    os.waitpid(child, 0)
+    return result
+
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")

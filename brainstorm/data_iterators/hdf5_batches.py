@@ -18,8 +18,9 @@ from brainstorm.data_iterators.batches import PlannedBatches, find_mask, lengths
 from brainstorm.data_iterators.data_checks import check_data, find_non_finite
 from brainstorm.data_iterators.watched_files import WatchedFile
 from brainstorm.disk import open_regular
-from brainstorm.errors import BrainstormError, FileFormatError, unknown
+from brainstorm.errors import BrainstormError, FileFormatError, IteratorValidationError, unknown
 from brainstorm.files import PathLike
+from brainstorm.forks import count_forks
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -234,13 +235,26 @@ def read_ahead(read: Callable[[In], Out], tasks: Iterable[In]) -> Iterator[Out]:
 
     So at most two results are in use. The thread ends with this generator, however it ends;
     errors of `read` are raised here.
+
+    Raises:
+        IteratorValidationError: The process was forked since: the thread exists in the parent only.
     """
     pending: Future[Out] | None = None
+    forks = count_forks()
+
+    def result(pending: Future[Out]) -> Out:
+        if forks != count_forks():
+            raise IteratorValidationError(
+                "an epoch that began before the process was forked cannot go on in the forked one. "
+                "Begin another: next(iterator())."
+            )
+        return pending.result()
+
     with ThreadPoolExecutor(1, "brainstorm-read-ahead") as thread:
         for task in tasks:
             following = thread.submit(read, task)
             if pending is not None:
-                yield pending.result()
+                yield result(pending)
             pending = following
         if pending is not None:
-            yield pending.result()
+            yield result(pending)

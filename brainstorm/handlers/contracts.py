@@ -49,6 +49,7 @@ from types import CodeType
 from typing import Any, TypeVar
 
 from brainstorm.errors import HandlerValidationError, unknown
+from brainstorm.forks import cached_property
 from brainstorm.handlers.argument_kinds import KINDS, around, kept, reduces
 from brainstorm.optree import Formula
 
@@ -128,7 +129,7 @@ class Contract:
         required = [n for n, p in self.signature.parameters.items() if p.default is p.empty]
         return f"{self.name}({', '.join(required)})"
 
-    @functools.cached_property
+    @cached_property
     def _defaults(self) -> list[tuple[str, Any]]:
         return [(name, p.default) for name, p in self.signature.parameters.items()]
 

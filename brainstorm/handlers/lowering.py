@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from brainstorm.forks import renew_after_fork
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.numpy_memory import address_of
 from brainstorm.optree import Program
@@ -46,8 +47,13 @@ class Memo:
     def __init__(self, execute: Callable[[Program], Any], build: Callable[..., Calls]) -> None:
         self._execute, self._build = execute, build
         self._calls: dict[Hashable, Calls] = {}
-        self._lock = threading.Lock()
+        self.renew()
+        renew_after_fork(self)
         self._executors: weakref.WeakKeyDictionary[Program, Any] = weakref.WeakKeyDictionary()
+
+    def renew(self) -> None:
+        """Replace the lock."""
+        self._lock = threading.Lock()
 
     def calls(self, key: Hashable, build: Callable[[], Calls]) -> Calls:
         """Return the result of `build` for this key, from the cache if possible."""

@@ -14,33 +14,15 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from brainstorm.forks import count_forks
+
 #: More than that in OMP_NUM_THREADS is a mistake.
 MOST_THREADS = 4096
-
-_is_forked = False
-
-
-def is_forked() -> bool:
-    """Return whether this process was forked.
-
-    The threads of the GNU OpenMP library exist only in the parent, and waiting for them never
-    ends.
-    """
-    return _is_forked
-
-
-def _after_fork() -> None:
-    global _is_forked
-    _is_forked = True
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def default_threads() -> int:
     """Return OMP_NUM_THREADS, or the number of processors for this process; 1 after a fork."""
-    if _is_forked:
+    if count_forks():
         return 1
     wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     if wanted.isdecimal() and 0 < int(wanted) <= MOST_THREADS:

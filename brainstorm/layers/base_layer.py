@@ -7,7 +7,6 @@ the shapes of its outputs, parameters and internals from `setup`, and computes i
 
 from __future__ import annotations
 
-import functools
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
@@ -17,6 +16,7 @@ import numpy as np
 
 from brainstorm.display import safe_repr
 from brainstorm.errors import LayerValidationError, unknown
+from brainstorm.forks import cached_property
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.traces import Traceable
 from brainstorm.layers._declarations import (
@@ -252,7 +252,7 @@ class Layer(Traceable):
             LayerValidationError: They do not fit; the message names the first number that does not.
         """
 
-    @functools.cached_property
+    @cached_property
     def rnd(self) -> RandomState:
         """The layer's random numbers."""
         return self._make_rnd()

@@ -33,7 +33,7 @@ class Origin(NamedTuple):
 
 
 #: Attributes of a view that are created when needed, and those that always exist.
-_MADE = ("_children", "_full_buffer", "_joints", "_looks", "_moment")
+_MADE = ("_children", "_full_buffer", "_joints", "_looks")
 _FIXED = frozenset(
     {"_buffer_names", "_keys", "_attributes", "_arrays", "_below", "_origin", "_make"}
 )
@@ -87,6 +87,7 @@ class BufferView(ShownAsTree, list[Any]):
         super().__init__(members.children)
         self._name(buffer_names)
         self.adjust(self._buffer_names, lambda: members, origin)
+        self._fill()
 
     @classmethod
     def planned(
@@ -130,8 +131,8 @@ class BufferView(ShownAsTree, list[Any]):
         """
         if tuple(names) != self._buffer_names:
             raise ValueError(f"expected the names {self._buffer_names}, got {tuple(names)}")
+        self.leave()
         self.__dict__.update(_make=make, _origin=origin or self._origin, _attributes=None)
-        self._fill()
 
     def leave(self) -> dict[str, Any]:
         """Drop the members, which are created again when needed.
@@ -145,19 +146,22 @@ class BufferView(ShownAsTree, list[Any]):
         return {} if left["_children"] is None else left
 
     def _fill(self) -> dict[str, Any]:
-        """Give the view its members, and return them; again if T or B was changed meanwhile."""
-        arrays, key = self._arrays, id(self)
-        while True:
-            moment = None if arrays is None else arrays.moment
-            found = self._known() or {**self._made(), "_moment": moment}
-            has_arrays = found["_full_buffer"] is not None or len(self._below) < len(self._keys)
-            changes = has_arrays and arrays is not None
-            if changes:
-                arrays.filled[key] = self  # before it has any that could be forgotten
-            super().__setitem__(slice(None), found["_children"].values())
-            self.__dict__.update(found)
-            if not changes or (key in arrays.filled and arrays.moment == found["_moment"]):
-                return found
+        """Give the view its members, and return them."""
+        arrays = self._arrays
+        if arrays is None:
+            return self._take(self._made())
+        with arrays.lock:
+            if "_children" in self.__dict__:  # meanwhile another thread gave it its members
+                return dict(self.__dict__)
+            found = self._known() or self._made()
+            if found["_full_buffer"] is not None or len(self._below) < len(self._keys):
+                arrays.filled[id(self)] = self  # before it has any that could be forgotten
+            return self._take(found)
+
+    def _take(self, members: dict[str, Any]) -> dict[str, Any]:
+        super().__setitem__(slice(None), members["_children"].values())
+        self.__dict__.update(members)
+        return members
 
     def _sort(self, children: Mapping[str, Any]) -> None:
         """Distinguish views, which stay, and arrays, which come and go with sizes."""
@@ -171,11 +175,6 @@ class BufferView(ShownAsTree, list[Any]):
         """Return the members that the view had for the same sizes, unless users changed them."""
         known = None if self._arrays is None else self._arrays.ready.get(self._origin.path)
         return known if known and known["_looks"] == _looks(known["_children"]) else None
-
-    @property
-    def is_filled(self) -> bool:
-        """Whether the view has members."""
-        return "_children" in self.__dict__
 
     def _made(self) -> dict[str, Any]:
         names, (members, full_buffer, joints) = self._buffer_names, self._make()

@@ -167,16 +167,17 @@ class BufferManager:
         """
         if self._fitting is None or any(map(operator.gt, sizes, self._fitting)):
             self._make_room(*sizes)
-        self.time_size = self.batch_size = self.source_size = 0
-        self.position = None
-        self._view_arrays.leave()
-        self.buffers.place(self.full_buffers, self._starts, sizes)
-        if self._viewed is not self.buffers:
-            given = self.layout, self.buffers, self.hubs, self.handler, self._views
-            self._views = create_buffer_views_from_layout(*given, arrays=self._view_arrays)
-            self._viewed = self.buffers
-        self._view_arrays.enter(sizes)
-        self.time_size, self.batch_size, self.source_size = sizes
+        with self._view_arrays.lock:
+            self.time_size = self.batch_size = self.source_size = 0
+            self.position = None
+            self._view_arrays.leave()
+            self.buffers.place(self.full_buffers, self._starts, sizes)
+            if self._viewed is not self.buffers:
+                given = self.layout, self.buffers, self.hubs, self.handler, self._views
+                self._views = create_buffer_views_from_layout(*given, arrays=self._view_arrays)
+                self._viewed = self.buffers
+            self._view_arrays.enter(sizes)
+            self.time_size, self.batch_size, self.source_size = sizes
 
     def _make_room(self, *sizes: int) -> None:
         """Allocate memory if there is too little for some sizes."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
-import weakref
 from types import TracebackType
 from typing import Any
 
+from brainstorm.forks import renew_after_fork
 from brainstorm.handlers.traces import State
 
 
@@ -23,7 +22,7 @@ class Turn:
         self._manager, self._lock, self._gate = manager, threading.RLock(), threading.Lock()
         self._owner: int | None = None
         self._before: list[tuple[State, Any]] = []
-        _turns.add(self)
+        renew_after_fork(self)
 
     def __repr__(self) -> str:
         return f"<lock of a network, {'free' if self._owner is None else 'held'}>"
@@ -68,15 +67,3 @@ class Turn:
             if not depth:
                 self._owner = None
                 self._lock.release()
-
-
-_turns: weakref.WeakSet[Turn] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for turn in list(_turns):
-        turn.renew()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, TypeAlias
 
 from brainstorm.errors import UnknownPathError, unknown
+from brainstorm.forks import cached_property
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.structure.buffer_structure import CONSTANT, TIME, BufferStructure
 from brainstorm.structure.buffer_views import BufferView, Members, Origin

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from brainstorm.display import safe_repr
+from brainstorm.forks import cached_property
 from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.debug_handler import DebugArray
@@ -109,7 +109,7 @@ class LayerHarness:
         """Whether the handler computes in double precision."""
         return np.dtype(self.handler.dtype) == np.float64
 
-    @functools.cached_property
+    @cached_property
     def reference(self) -> LayerHarness:
         """A harness for numerical derivatives: they need double precision, but no checks."""
         if self.is_float64 and self._bare_handler is self.handler:
@@ -144,7 +144,7 @@ class LayerHarness:
 
     # -- which buffers --------------------------------------------------------------------------
 
-    @functools.cached_property
+    @cached_property
     def _structures(self) -> Mapping[str, BufferStructure]:
         """All buffers, by path."""
         layer = self.layer

@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from brainstorm import Network
 from brainstorm.data_iterators import Hdf5Minibatches, Minibatches, load_data
 from brainstorm.data_iterators.hdf5_batches import read_ahead
-from brainstorm.errors import FileFormatError
+from brainstorm.errors import FileFormatError, IteratorValidationError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.layers import FullyConnected, Input, Loss
 from brainstorm.training import SgdStepper
 from tests.data_iterators.iterating import change_file, numbered, order_of, refused
-from tests.trainings import Call, make_trainer
+from tests.trainings import Call, in_a_fork, make_trainer, needs_fork
 
 THREAD = "brainstorm-read-ahead"
 X = np.zeros((1, 2, 3))
@@ -290,6 +290,23 @@ def test_an_epoch_that_is_left_alone_does_not_keep_the_process(path):
         [sys.executable, "-W", "error", "-c", code], capture_output=True, timeout=60, check=True
     )
     assert done.stderr == b""
+
+
+@needs_fork
+@pytest.mark.parametrize("taken", [1, 8])
+def test_an_epoch_does_not_go_on_in_a_forked_process(path, taken):
+    iterator = Hdf5Minibatches(path, 4, window=2, default="default")
+    epoch = iterator()
+    for _ in range(taken):
+        next(epoch)
+
+    def go_on():
+        with pytest.raises(IteratorValidationError, match="in the forked one. Begin another: next"):
+            list(epoch)
+        return b"%d" % len(list(iterator()))
+
+    assert in_a_fork(go_on) == b"10"
+    assert len(list(epoch)) == 10 - taken
 
 
 # -- what goes wrong ------------------------------------------------------------------------------

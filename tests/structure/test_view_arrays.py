@@ -1,6 +1,8 @@
 """Changes of T and B that are interrupted, and views that others read or change meanwhile."""
 
+import contextlib
 import linecache
+import queue
 import sys
 import threading
 
@@ -109,23 +111,33 @@ def test_others_do_not_wait_for_a_turn_that_was_interrupted_before_it_began(expe
     assert number > 5
 
 
-def test_two_threads_may_look_at_a_view_at_once(monkeypatch, expected):
-    net, made, barrier = network(), BufferView._made, threading.Barrier(2)
-    net.predict(DATA[2], PATH)
+def test_a_thread_that_looks_slowly_changes_no_prediction(monkeypatch, expected):
+    net, known, looks = network(), BufferView._known, queue.Queue()
+    others_are_done = [threading.Event(), threading.Event()]
+    waits = iter(others_are_done)
 
-    def together(self):
-        members = made(self)
-        if self._origin and self._origin.path == "Out.inputs":
-            barrier.wait(30)
-        return members
+    def slow(self):
+        found = known(self)
+        if threading.current_thread() is thread and self._origin.path == "Out.outputs":
+            looks.put(None)
+            next(waits).wait(0.5)
+        return found
 
-    monkeypatch.setattr(BufferView, "_made", together)
-    net.predict(DATA[3], "FullyConnected_1.outputs.default")
-    threads = [threading.Thread(target=lambda: net.buffer.Out.inputs.default) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    thread = threading.Thread(target=lambda: net.buffer.Out.outputs.predictions)
+    for B in (4, 2, 4):
+        net.predict(DATA[B], PATH)
+    monkeypatch.setattr(BufferView, "_known", slow)
+    net._buffer_manager.resize(1, 2)
+    thread.start()
+    looks.get()
+    net.predict(DATA[4], PATH)
+    others_are_done[0].set()
+    with contextlib.suppress(queue.Empty):
+        looks.get(timeout=0.5)  # it looks again
+    shape = net.buffer.Out.outputs.predictions.shape
+    others_are_done[1].set()
+    thread.join()
+    assert shape[1] == 4
     monkeypatch.undo()
     check(net, expected)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
-import weakref
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from brainstorm.errors import HandlerValidationError, MissingDependencyError
+from brainstorm.forks import renew_after_fork
 from brainstorm.handlers.lowering import Memo
 from brainstorm.handlers.native.library import Library, UnsupportedError
 from brainstorm.handlers.native.primitives import Primitives
@@ -21,8 +20,6 @@ from brainstorm.handlers.numpy_memory import out_of_memory, reserved
 from brainstorm.optree import Formula, Program, Step
 from brainstorm.optree.stages import NotRenderableError
 from brainstorm.utils import Array
-
-_lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
 
 
 class Lane(Primitives):
@@ -45,7 +42,7 @@ class Lane(Primitives):
         self.refusals = refusals
         self.packed: dict[Hashable, Any] = {}
         self.memo = Memo(self._execute, self._build)
-        _lanes.add(self)
+        renew_after_fork(self)
 
     def only_measure(self) -> None:
         """Build calls that are never executed, and allocate no memory for them."""
@@ -90,7 +87,7 @@ class Lane(Primitives):
         """Evict what is cached for other sizes, if it is much."""
         self.memo.trim()
 
-    def run_alone(self) -> None:
+    def renew(self) -> None:
         """Use one thread from now on: in a forked process others do not come."""
         self.threads = self.used_threads = 1
         self._made.clear()
@@ -142,12 +139,3 @@ class Lane(Primitives):
     def _refuse(self, error: Exception) -> None:
         if str(error) not in self.refusals:
             self.refusals.append(str(error))
-
-
-def _after_fork() -> None:
-    for lane in list(_lanes):
-        lane.run_alone()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import HandlerValidationError
+from brainstorm.forks import count_forks
 from brainstorm.handlers import compiler
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.lowering import Lowering, Memo, lowered
@@ -22,7 +23,7 @@ from brainstorm.handlers.native.library import UnsupportedError, load
 from brainstorm.handlers.native.replay import Replay, as_loop
 from brainstorm.handlers.numpy_handler import NumpyHandler
 from brainstorm.handlers.numpy_memory import out_of_memory, reserved
-from brainstorm.handlers.threads import default_threads, is_forked
+from brainstorm.handlers.threads import default_threads
 from brainstorm.handlers.traces import owners
 from brainstorm.utils import Array
 
@@ -116,7 +117,7 @@ class NativeHandler(Lowering, NumpyHandler):
     @property
     def threads(self) -> int:
         """Maximum number of threads of an operation."""
-        if is_forked():
+        if count_forks():
             return 1
         return min(self._threads, self._library.most_threads) if self._library else self._threads
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
 
+from brainstorm.forks import cached_property
 from brainstorm.handlers.native.calls import Execution
 from brainstorm.handlers.native.library import Handle, Library, UnsupportedError, sizes
 from brainstorm.handlers.numpy_memory import address_of, aligned_zeros, overlap
@@ -85,7 +85,7 @@ class Primitive:
         if self.implementation.startswith("ref"):
             raise UnsupportedError(f"oneDNN has no fast code for this {kind}")
 
-    @functools.cached_property
+    @cached_property
     def handle(self) -> Handle:
         """The primitive."""
         return self._library.create("dnnl_primitive", self.description)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import c_int64
 from typing import Any
@@ -16,22 +15,11 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import HandlerValidationError, MissingDependencyError
+from brainstorm.forks import count_forks
 from brainstorm.handlers import compiler
 from brainstorm.handlers.native.calls import LOOP, Call, Execution, Kernel, Record, callable_at
 from brainstorm.handlers.native.library import Library
 from brainstorm.handlers.numpy_memory import address_of
-
-#: Replaced by another object in a forked process.
-_process = [object()]
-
-
-def _after_fork() -> None:
-    _process[0] = object()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
 
 #: `state` holds the number of calls, then the number and status of a failed call, and the functions
 #: that set the number of threads, see `Library`. All structures consist of words of eight bytes.
@@ -102,7 +90,7 @@ class Replay:
 
     def __init__(self, calls: Sequence[Call], library: Library | None = None) -> None:
         self.calls = list(calls)
-        self._library, self._process = library, _process[0]
+        self._library, self._forks = library, count_forks()
         self._records = _words(call.record() for call in self.calls)
         setters = [0, 0] if library is None else library.thread_setters
         self._state = (c_int64 * 5)(len(self.calls), 0, 0, *setters)
@@ -119,8 +107,7 @@ class Replay:
             BrainstormError: The library reports a failure; later calls did not run.
             HandlerValidationError: The process was forked since.
         """
-        if self._process is not _process[0]:
-            # The threads of the GNU OpenMP library exist only in the parent: waiting never ends.
+        if self._forks != count_forks():
             raise HandlerValidationError(
                 "a trace that was made before the process was forked cannot be replayed after it. "
                 "Trace again."

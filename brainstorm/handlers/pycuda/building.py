@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 import struct
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.forks import cached_property
 from brainstorm.handlers.numpy_memory import byte_span
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.blas import Product
@@ -54,12 +54,12 @@ class Building:
         self._slots = map("temporary {}".format, itertools.count())
         self._back: list[tuple[DeviceArray, DeviceArray]] = []
 
-    @functools.cached_property
+    @cached_property
     def launches(self) -> list[Launch]:
         """What it puts into the stream by itself, when all of it is collected."""
         return [launched(self.device, piece) for piece in fused(self.pieces)]
 
-    @functools.cached_property
+    @cached_property
     def _loaded(self) -> list[Launch]:
         load(self.handler._modules, self.device, self.launches)
         return self.launches

@@ -10,13 +10,13 @@ element that it is at. Behind reductions that are done so come loops over their 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from brainstorm.forks import cached_property
 from brainstorm.handlers.specialized_program import Loops
 from brainstorm.optree.cuda_structure import blocks_of, row_blocks, shares
 from brainstorm.optree.loops import C_TYPES, Loop, Read, Write
@@ -52,7 +52,7 @@ class Walk:
     constants: tuple[float, ...]
     lengths: tuple[int, ...] = ()
 
-    @functools.cached_property
+    @cached_property
     def spans(self) -> list[Span]:
         """Between which addresses it accesses each array."""
         return [self.span(k) for k in range(self.loop.arrays)]
@@ -87,7 +87,7 @@ class Walk:
         """What is read, then what is written."""
         return (*self.loop.reads, *self.loop.writes)
 
-    @functools.cached_property
+    @cached_property
     def item_sizes(self) -> list[int]:
         """How many bytes an element of each array has."""
         return [_SIZES[array.type] for array in self.accessed]

@@ -16,6 +16,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from brainstorm.forks import cached_property
 from brainstorm.handlers.pycuda.blas import Product
 from brainstorm.handlers.pycuda.driver import Device
 from brainstorm.handlers.pycuda.fusing import Piece, packed_numbers
@@ -167,7 +168,7 @@ class LoopsPart:
         self.form = self.structure, tuple(forms)
         self.pointers = tuple(address for walk in walks for address in walk.pointers)
 
-    @functools.cached_property
+    @cached_property
     def arrays(self) -> list[_Array]:
         """What is accessed, in the order of the pointers."""
         found = []
@@ -178,7 +179,7 @@ class LoopsPart:
                 found.append(_Array(start, stop - start, walk.steps(k)[0], is_written))
         return found
 
-    @functools.cached_property
+    @cached_property
     def numbers(self) -> tuple[str, list[Any]]:
         """The format and values of what the arguments end with."""
         return packed_numbers(self.walks, self.structure)
@@ -293,7 +294,7 @@ class Recurrence:
         )
         return f"i{''.join(forms)}"
 
-    @functools.cached_property
+    @cached_property
     def fits(self) -> bool:
         """Whether no row needs anything of another one, and a launch takes the arguments."""
         return struct.calcsize(self._format) <= MOST_ARGUMENTS and all(

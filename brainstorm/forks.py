@@ -1,0 +1,59 @@
+"""Forked processes, which have only one of the threads of their parent.
+
+A lock that another thread held at that moment is never released in them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Renewed(Protocol):
+    """What has locks or other threads."""
+
+    def renew(self) -> Any:
+        """Replace them, in a forked process."""
+
+
+_owners: weakref.WeakSet[Renewed] = weakref.WeakSet()
+_forks = 0
+
+
+def renew_after_fork(owner: Renewed) -> None:
+    """Have an object renewed in forked processes, as long as it lives."""
+    _owners.add(owner)
+
+
+def count_forks() -> int:
+    """Return how many forks there were between the first process and this one.
+
+    The threads of the GNU OpenMP library exist only in the parent, and waiting for them never
+    ends.
+    """
+    return _forks
+
+
+class cached_property(functools.cached_property[T_co]):  # noqa: N801
+    """A cached property; before Python 3.12 `functools` has one lock for that of all instances."""
+
+    def __init__(self, function: Callable[[Any], T_co]) -> None:
+        super().__init__(function)
+        self.lock = contextlib.nullcontext()
+
+
+def _after_fork() -> None:
+    global _forks
+    _forks += 1
+    for owner in list(_owners):
+        owner.renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
