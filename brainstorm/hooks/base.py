@@ -7,14 +7,14 @@ import itertools
 import logging
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError, UnknownPathError, shown, unknown
-from brainstorm.utils import flatten_keys, is_number, is_whole
+from brainstorm.utils import flatten_keys, is_number, is_whole, warn_once
 
 #: Gets warnings, and everything that a training records, printed or not (at level INFO).
 LOG = logging.getLogger("brainstorm")
@@ -312,7 +312,43 @@ def put_values(net: Any, values: Mapping[str, np.ndarray]) -> None:
         net.handler.set_from_numpy(net.buffer[path], array)
 
 
+class StandardOutput:
+    """The standard output of this moment; what it cannot take is lost, and that is said once.
+
+    A terminal that was closed, or a full disk, must not end a training of days.
+    """
+
+    def write(self, text: str) -> None:
+        """Write a text."""
+        self._try(lambda: sys.stdout.write(text))
+
+    def flush(self) -> None:
+        """Write what was held back."""
+        self._try(lambda: sys.stdout.flush())
+
+    def isatty(self) -> bool:
+        """Whether it is a terminal."""
+        return bool(self._try(lambda: sys.stdout.isatty()))
+
+    def _try(self, action: Callable[[], Any]) -> Any:
+        if sys.stdout is None:  # in programs without a console
+            return None
+        try:
+            return action()
+        except (OSError, ValueError) as error:
+            cause = str(error).rstrip(".")
+            warn_once(sys.stdout, f"the standard output takes no more text ({cause}).")
+            return None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.stdout, name)
+
+
+#: All printing of training goes here.
+OUTPUT = StandardOutput()
+
+
 def write_line(text: str) -> None:
-    """Write a line to the standard output; all printing of training goes through here."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    """Write a line to the standard output."""
+    OUTPUT.write(text + "\n")
+    OUTPUT.flush()

@@ -15,7 +15,7 @@ from typing import Any
 from brainstorm import optional, tools
 from brainstorm.disk import atomic_file, open_regular
 from brainstorm.errors import FileFormatError
-from brainstorm.hooks.base import Hook, Iterators, write_line
+from brainstorm.hooks.base import OUTPUT, Hook, Iterators, write_line
 from brainstorm.hooks.savers import Saver
 from brainstorm.utils import flatten_keys
 
@@ -68,11 +68,11 @@ class ProgressBar(Hook):
 
 
 def _open_bar(title: str, length: int | None) -> Any:
-    if not sys.stdout.isatty():
+    if not OUTPUT.isatty():
         return _Line(title)
     from tqdm.auto import tqdm  # here, because the import takes longer than a small training
 
-    return tqdm(total=length, desc=title, unit=" batches", file=sys.stdout, dynamic_ncols=True)
+    return tqdm(total=length, desc=title, unit=" batches", file=OUTPUT, dynamic_ncols=True)
 
 
 class _Line:

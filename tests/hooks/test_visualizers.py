@@ -23,6 +23,38 @@ class Terminal(io.StringIO):
         return True
 
 
+class Gone(Terminal):
+    def write(self, text):
+        raise OSError(5, "Input/output error")
+
+
+def closed():
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+@pytest.mark.parametrize(
+    ("stream", "cause"),
+    [
+        (None, None),
+        (closed(), "I/O operation on closed file"),
+        (Gone(), "[Errno 5] Input/output error"),
+        (io.TextIOWrapper(io.BytesIO(), "ascii"), "'ascii' codec can't encode character '\\xfc'"),
+    ],
+    ids=["none", "closed", "terminal is gone", "ascii"],
+)
+def test_an_output_that_takes_no_text_does_not_end_a_training(train, caplog, stream, cause):
+    with redirect_stdout(stream):
+        trainer = train(ProgressBar(), MonitorLoss("valid", name="gefühlt"), verbose=True)
+    assert len(trainer.logs["gefühlt"]["total_loss"]) > 1
+    found = [text for text in caplog.messages if "standard output" in text]
+    assert len(found) == (cause is not None)
+    assert all(
+        text.startswith(f"the standard output takes no more text ({cause}") for text in found
+    )
+
+
 def final_bars(stream):
     """Return the last state of every bar that was drawn."""
     return [line.rpartition("\r")[2] for line in stream.getvalue().split("\n") if line.strip()]
