@@ -27,11 +27,19 @@ def default_threads() -> int:
     wanted = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     if wanted.isdecimal() and 0 < int(wanted) <= MOST_THREADS:
         return int(wanted)
-    if hasattr(os, "sched_getaffinity"):
-        bound = len(os.sched_getaffinity(0))
-    else:
-        bound = os.cpu_count() or 1
+    bound = _at_import if any(map(os.environ.get, _BINDING)) else _affinity()
     return max(1, math.ceil(min(bound, cpu_quota())))
+
+
+def _affinity() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+#: With one of these OpenMP binds the main thread to one processor when it is loaded.
+_BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY")
+_at_import = _affinity()
 
 
 @functools.cache

@@ -206,3 +206,17 @@ def test_threads_wait_briefly_unless_the_user_says_how(given, expected):
     seen = [line for line in done.stdout.splitlines() if line.startswith(tuple(unset))]
     left = set(given) & set(threads._BRIEFLY)
     assert seen == [*left, *(f"{name}={given[name]}" for name in given)]
+
+
+@pytest.mark.parametrize("given", [{"OMP_PROC_BIND": "true"}, {"OMP_PLACES": "cores"}])
+def test_binding_by_openmp_does_not_change_how_many_threads_there_are(given):
+    """OpenMP binds the thread that loads it to one processor."""
+    code = "from brainstorm.handlers import NativeHandler as H; print(H().threads, H().threads)"
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("OMP_")}
+    run = [sys.executable, "-c", code]
+    free, bound = (
+        subprocess.run(run, env={**environment, **more}, capture_output=True, timeout=300).stdout
+        for more in ({}, given)
+    )
+    first, second = bound.split()
+    assert first == second == free.split()[1]
