@@ -14,7 +14,7 @@ def poison(net):
     manager, end = net._buffer_manager, 2 * len(net.layers) - 1
     ends = (len(net.layers) - 1, end)  # of the passes: there it can still be read
     lifetimes = [hub.lifetime for hub in manager.hubs]
-    manager.set_layout(manager.layout, without_sharing(manager.hubs))
+    manager.set_layout(manager.layout, without_sharing(manager.hubs), manager.handler)
 
     def survives(lifetime, position):
         if lifetime is None:

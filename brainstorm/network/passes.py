@@ -46,11 +46,11 @@ class NetworkPasses(NetworkParameters):
             return
         with self._buffer_manager.turn:
             hubs, layout = plan_memory(self.layers, keep, self._buffer_manager.strategy)
-            self._buffer_manager.set_layout(layout, hubs)
+            self._buffer_manager.set_layout(layout, hubs, self.handler)
+            passes = Passes(self.layers, self._buffer_manager, keep)
+            passes.loss_scale, passes.followers = self.loss_scale, self._passes.followers
+            self._passes = passes
             self._keep_input_deltas = keep
-            scale, followers = self.loss_scale, self._passes.followers
-            self._passes = Passes(self.layers, self._buffer_manager, keep)
-            self._passes.loss_scale, self._passes.followers = scale, followers
 
     @property
     def loss_scale(self) -> Array | None:

@@ -276,25 +276,25 @@ class BufferManager:
         """Move to another handler; parameters and persistent buffers keep their values."""
         self.set_layout(self.layout, self.hubs, handler)
 
-    def set_layout(self, layout: Node, hubs: Sequence[Hub], handler: Handler | None = None) -> None:
+    def set_layout(self, layout: Node, hubs: Sequence[Hub], handler: Handler) -> None:
         """Use another layout of the same layers; keeps the same values as `set_handler`."""
-        handler = self.handler if handler is None else handler
         kept = {
             path: self.handler.get_numpy_copy(self.views[path])
             for path in ["parameters", *self.persistent_paths]
         }
         before, sizes = dict(self.__dict__), self.sizes
-        self.handler, self.layout, self.hubs = handler, layout, list(hubs)
-        self.nodes = dict(gather_array_nodes(layout))
-        self.lane = handler.new_lane()
-        self.release()
         try:
+            self.layout, self.hubs, self.handler = layout, list(hubs), handler
+            self.nodes, self.lane = dict(gather_array_nodes(layout)), handler.new_lane()
+            self.release()
             self._place(*sizes)
+            for path, values in kept.items():
+                handler.set_from_numpy(self.views[path], values)
         except BaseException:
-            self.__dict__.update(before)
+            self.__dict__.update(before, _viewed=None)  # the views may be of the other layout
+            self._forget_places()
+            self._place(*sizes)
             raise
-        for path, values in kept.items():
-            handler.set_from_numpy(self.views[path], values)
 
     def clear_backward_buffers(self) -> None:
         """Fill buffers of the backward pass that do not share memory with zeros."""

@@ -182,3 +182,26 @@ def test_what_is_done_to_an_array_ends_when_the_sizes_change(change):
     array = manager.resize(1, 3).Out.outputs.predictions
     assert array.shape == (1, 3, 3)
     assert array.flags.writeable
+
+
+@pytest.mark.parametrize("what", ["handler", "input deltas"])
+def test_a_change_of_the_layout_may_be_interrupted_anywhere(what, expected):
+    number = 1
+    while True:
+        net = network()
+        values = net.get("parameters")
+        net.predict(DATA[2], PATH)
+
+        def change(net=net):
+            if what == "handler":
+                net.set_handler(NumpyHandler(np.float64))
+            else:
+                net.keep_input_deltas = True
+
+        is_interrupted = interrupt_at(number, change)
+        np.testing.assert_array_equal(net.get("parameters"), values)
+        check(net, expected)
+        if not is_interrupted:
+            break
+        number += 9
+    assert number > 50
