@@ -41,13 +41,16 @@ NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 LONG = 200
 
 
-def check_regular(filename: str | os.PathLike[str], found: os.stat_result) -> None:
+def check_regular(
+    filename: str | os.PathLike[str],
+    found: os.stat_result,
+    remedy: str = "Copy its content to a file, and use that.",
+) -> None:
     """Raise an `UnsupportedFileError` for the status of a folder, FIFO, device or socket."""
     kind = stat.S_IFMT(found.st_mode)
     if kind in SPECIAL:
         raise UnsupportedFileError(
-            f"{os.fspath(filename)!r}: expected a file, got {SPECIAL[kind]}. Copy its content "
-            f"to a file, and use that."
+            f"{os.fspath(filename)!r}: expected a file, got {SPECIAL[kind]}. {remedy}"
         )
 
 
@@ -103,7 +106,7 @@ def atomic_file(
         raise FileNotFoundError(f"there is no folder {str(target.parent)!r} for {target.name!r}")
     for name in (target, *copies):
         with contextlib.suppress(FileNotFoundError):
-            check_regular(name, os.lstat(name))
+            check_regular(name, os.lstat(name), "Choose another name.")
     _remove_abandoned(target)
     handle, temporary = _locked_temporary(target)
     try:

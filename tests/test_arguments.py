@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
+import re
+import tempfile
 
 import h5py
 import numpy as np
@@ -19,10 +22,12 @@ from brainstorm.errors import (
     TrainingError,
     ValidationError,
 )
+from brainstorm.handlers import NativeHandler, NumpyHandler
 
 X = np.zeros((1, 4, 6, 6, 1))
 IMAGES, CLASSES = Minibatches(2, default=X), Minibatches(2, default=np.zeros((1, 4, 1), int))
 WAY = {"initial_value": 1, "final_value": 0, "num_changes": 3}
+FILE = os.path.join(tempfile.gettempdir(), "not written.hdf5")
 RUN = type("Run", (), {"info": {}})()
 
 #: What a constructor needs, for those that need something.
@@ -162,3 +167,103 @@ def test_what_python_says_about_a_wrong_call_stays():
         hooks.EarlyStopper()
     with pytest.raises(TypeError, match="unexpected keyword argument 'patients'"):
         hooks.EarlyStopper("loss", patients=3)
+
+
+def network():
+    inp, out = bs.tools.get_in_out_layers("classification", (3,), 2)
+    inp >> out
+    return bs.Network.from_layer(inp, handler=NumpyHandler())
+
+
+def huge():
+    inp, out = bs.tools.get_in_out_layers("classification", (100_000,), 2)
+    inp >> bs.layers.FullyConnected(10**9) >> out
+    return bs.Network.from_layer(inp, handler=NumpyHandler())
+
+
+def endless():
+    found = {}
+    found["again"] = found
+    return found
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (huge, "\nUse smaller layers: 745080.4 GiB do not depend on T and B."),
+        (
+            lambda: network().save_as_hdf5(tempfile.gettempdir()),
+            f"{tempfile.gettempdir()!r}: expected a file, got a folder. Choose another name.",
+        ),
+        (
+            lambda: bs.tools.extract(network(), Minibatches(2, default=np.zeros((1, 4, 3))), []),
+            "extract: expected a path or a list of paths, got [].",
+        ),
+        (lambda: network().predict({}), "expected data for default, targets, got none."),
+        (
+            lambda: network().forward_pass(context=3.0),
+            "forward_pass, context: expected what get_context of this network returned, or None, "
+            "got 3.0.",
+        ),
+        (
+            lambda: network().forward_pass(context=[1, 2]),
+            "forward_pass, context: expected what get_context of this network returned, or None, "
+            "got [1, 2].",
+        ),
+        (
+            lambda: NumpyHandler("float16"),
+            "NumpyHandler(dtype): expected float32 or float64, got float16",
+        ),
+        (lambda: NativeHandler(3), "NativeHandler(dtype): expected float32 or float64, got 3"),
+        (
+            lambda: data_iterators.DatasetMinibatches({"a": 1}),
+            "DatasetMinibatches: expected a data set with __len__ and __getitem__, got a dict",
+        ),
+        (
+            lambda: data_iterators.MixUp(IMAGES, []),
+            "MixUp: expected names of data to mix, got none",
+        ),
+        (
+            lambda: data_iterators.BucketedMinibatches(2, default=[]),
+            "BucketedMinibatches: expected at least one sequence, got {'default': 0}",
+        ),
+        (
+            lambda: data_iterators.save_data(
+                os.path.join(tempfile.gettempdir(), "endless.hdf5"), endless()
+            ),
+            "save_data: expected dictionaries that end somewhere, got one that contains itself.",
+        ),
+        (
+            lambda: initializers.EchoState(-1),
+            "EchoState: expected spectral_radius >= 0, got -1",
+        ),
+        (
+            lambda: initializers.DenseSqrtFanIn(math.inf),
+            "DenseSqrtFanIn: unknown scale inf. Choices are: ",
+        ),
+        (
+            lambda: bs.tools.get_in_out_layers(["regression"], 3, 2),
+            "unknown task_type ['regression']. Choices are: classification, multi-label, "
+            "regression.",
+        ),
+        (
+            lambda: bs.tools.get_in_out_layers("regression", 3, 2, use_conv="no"),
+            "use_conv: expected True, False or None, got 'no'.",
+        ),
+        (
+            lambda: training.SgdStepper(1e39),
+            "SgdStepper.learning_rate: expected a finite number >= 0, got 1e+39.",
+        ),
+        (
+            lambda: training.OneCycle(5, 4, initial_value=7),
+            "OneCycle.initial_value: expected a number <= 5, got 7.",
+        ),
+        (
+            lambda: training.find_learning_rate(network(), None, IMAGES),
+            "find_learning_rate: expected a stepper with a learning_rate, got NoneType.",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused(call, text):
+    with pytest.raises(BrainstormError, match=re.escape(text)):
+        call()

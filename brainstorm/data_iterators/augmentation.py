@@ -323,6 +323,8 @@ class MixUp(Wrapper):
         if isinstance(names, str) or not isinstance(names, Iterable):
             raise self._fail(f"expected a list of data names, got {names!r}")
         super().__init__(iter, dict.fromkeys(names))
+        if not self.settings:
+            raise self._fail("expected names of data to mix, got none")
         self._check_number("alpha", alpha, 0.001, 1000)
         self.alpha = alpha
 

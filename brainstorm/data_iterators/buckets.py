@@ -109,7 +109,9 @@ class BucketedMinibatches(PlannedBatches):
                 "time steps use Minibatches."
             )
         counts = {name: len(arrays) for name, arrays in self.data.items()}
-        if 0 in counts.values() or len(set(counts.values())) > 1:
+        if not any(counts.values()):
+            raise self._fail(f"expected at least one sequence, got {counts}")
+        if len(set(counts.values())) > 1:
             raise self._fail(f"expected as many sequences under each name, got {counts}")
         rows = [self._check_sequence(number) for number in range(max(counts.values()))]
         return {time: np.array([row[time][0] for row in rows]) for time in rows[0]}

@@ -67,7 +67,12 @@ def save_data(filename: PathLike, data: Mapping[str, Any]) -> None:
             f"save_data: expected a dict from names to arrays, got {type(data).__name__}."
         )
     with hdf5_file(filename) as file:
-        _write_group(file, data)
+        try:
+            _write_group(file, data)
+        except RecursionError:
+            raise ValidationError(
+                "save_data: expected dictionaries that end somewhere, got one that contains itself."
+            ) from None
 
 
 def _write_group(group: Any, data: Mapping[str, Any]) -> None:

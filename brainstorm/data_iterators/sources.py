@@ -94,7 +94,9 @@ class DatasetMinibatches(PlannedBatches):
         per_sequence: Collection[str] = (),
         drop_last: bool = False,
     ) -> None:
-        if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        if isinstance(dataset, Mapping) or not (
+            hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+        ):
             raise self._fail(
                 f"expected a data set with __len__ and __getitem__, got a {type(dataset).__name__}"
             )

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import HandlerValidationError
+from brainstorm.errors import HandlerValidationError, shown
 from brainstorm.handlers.numpy_images import NumpyImages
 from brainstorm.handlers.numpy_memory import Scratch, aligned_zeros
 from brainstorm.handlers.numpy_random import NumpyStream
@@ -34,11 +35,14 @@ class NumpyHandler(NumpyImages, NumpySequences):
     array_type = np.ndarray
 
     def __init__(self, dtype: Any = np.float32, seed: int | None = None) -> None:
-        self.dtype = np.dtype(dtype)
-        if self.dtype not in (np.float32, np.float64):
+        with contextlib.suppress(TypeError):
+            dtype = np.dtype(dtype)
+        if dtype not in (np.float32, np.float64):
+            got = dtype.name if isinstance(dtype, np.dtype) else shown(dtype)
             raise HandlerValidationError(
-                f"NumpyHandler(dtype): expected float32 or float64, got {self.dtype.name}"
+                f"{type(self).__name__}(dtype): expected float32 or float64, got {got}"
             )
+        self.dtype = dtype
         self.rnd = RandomState(seed)
         self.stream = self.create_random_stream(self.rnd.generate_seed())
         self.EMPTY = np.zeros(0, self.dtype)

@@ -36,7 +36,7 @@ class _DenseSqrt(Initializer):
 
     def _factor(self) -> float:
         scale = self.scale
-        if isinstance(scale, (int, float, np.number)):
+        if isinstance(scale, (int, float, np.number)) and math.isfinite(scale):
             return float(scale)
         if not isinstance(scale, str) or scale not in self._scales:
             raise ValidationError(

@@ -23,6 +23,10 @@ class EchoState(Initializer):
 
     def __init__(self, spectral_radius: float = 1.0) -> None:
         super().__init__()
+        if not spectral_radius >= 0:
+            raise ValidationError(
+                f"EchoState: expected spectral_radius >= 0, got {spectral_radius!r}"
+            )
         self.spectral_radius = spectral_radius
 
     def __call__(self, shape: Shape) -> Array:

@@ -120,7 +120,16 @@ class NetworkPasses(NetworkParameters):
             training_pass: Whether layers act as in training (dropout, batch statistics).
             context: The result of `get_context` after the preceding part of the sequences;
                 `None`: start from zeros (or as `carry_context` has set).
+
+        Raises:
+            NetworkValidationError: The context is not one of this network and batch size.
         """
+        hubs = self._buffer_manager.hubs
+        if context is not None and not (isinstance(context, list) and len(context) == len(hubs)):
+            raise NetworkValidationError(
+                f"forward_pass, context: expected what get_context of this network returned, or "
+                f"None, got {shown(context)}."
+            )
         with self._buffer_manager.turn:
             self._passes.forward(self.layers, training_pass, context)
 

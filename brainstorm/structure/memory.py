@@ -108,10 +108,12 @@ def describe_shortage(
         for hub in sorted(hubs, key=lambda hub: -hub.get_size(*sizes))[:8]
     ]
     also = "" if source is None else f", S={source}"
+    remedy = "Use a smaller batch (see net.largest_batch) or shorter sequences."
+    if 2 * (fixed := measure_bytes(hubs, 0, 0, item_size, 0)) > total:
+        remedy = f"Use smaller layers: {format_bytes(fixed)} do not depend on T and B."
     return (
         f"cannot allocate {format_bytes(total)} for T={time}, B={batch}{also}. The largest "
-        f"buffers:\n" + "\n".join(rows) + "\nUse a smaller batch (see net.largest_batch) or "
-        "shorter sequences."
+        f"buffers:\n" + "\n".join([*rows, remedy])
     )
 
 

@@ -46,7 +46,9 @@ class Prediction(NamedTuple):
         inputs = list(layers[INPUT].out_shapes)
         given = [name for name in inputs if name in names]
         if not given:
-            raise UnknownPathError(unknown("input", next(iter(names), ""), inputs))
+            if not names:
+                raise MissingDataError(f"expected data for {', '.join(inputs)}, got none.")
+            raise UnknownPathError(unknown("input", names[0], inputs))
         missing = tuple(name for name in inputs if name not in given)
         needed = find_ancestors(layers, (layer for layer, _ in places.values()))
         _check_only_targets_are_missing(layers, needed, missing)

@@ -85,11 +85,13 @@ def get_in_out_layers(
         ValidationError: Unknown task type, one name for data of two shapes, or a convolution for
             an `out_shape` that is not 3-D.
     """
-    if task_type not in OUTPUT_LAYERS:
+    if task_type not in list(OUTPUT_LAYERS):  # a list: the name may be no hashable value
         raise ValidationError(unknown("task_type", task_type, OUTPUT_LAYERS))
     in_shape, out_shape = _as_tuple(in_shape), _as_tuple(out_shape)
     if use_conv is None:
         use_conv = len(out_shape) == 3
+    if not isinstance(use_conv, bool):
+        raise ValidationError(f"use_conv: expected True, False or None, got {use_conv!r}.")
     if use_conv and len(out_shape) != 3:
         raise ValidationError(
             f"out_shape: expected (H, W, channels) for a convolutional projection, got "

@@ -199,7 +199,7 @@ def _extract_batches(
     check_network("extract", network)
     check_iterator("extract", iter)
     names = [buffer_names] if isinstance(buffer_names, str) else buffer_names
-    if not isinstance(names, Iterable):
+    if not isinstance(names, Iterable) or not (names := list(names)):
         raise ValidationError(f"extract: expected a path or a list of paths, got {names!r}.")
     axes = {path: _batch_axis(network, path) for path in names}
     lengths: dict[str, int] = {}

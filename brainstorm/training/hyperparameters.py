@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -20,10 +19,13 @@ class Range(NamedTuple):
         return is_number(value) and self.low <= value < self.high  # type: ignore[operator]
 
     def __str__(self) -> str:
-        end = "" if math.isinf(self.high) else f" and < {self.high:g}"
+        end = "" if self.high == LARGEST else f" and < {self.high:g}"
         return f"a finite number >= {self.low:g}{end}"
 
 
-NON_NEGATIVE = Range(0.0, math.inf)
-POSITIVE = Range(np.finfo(np.float32).tiny.item(), math.inf)
+#: Beyond it a number is infinite in float32.
+LARGEST = float(np.finfo(np.float32).max)
+
+NON_NEGATIVE = Range(0.0, LARGEST)
+POSITIVE = Range(np.finfo(np.float32).tiny.item(), LARGEST)
 FRACTION = Range(0.0, 1.0)

@@ -133,7 +133,7 @@ def _search(stepper: Any, progress: DataProgress, rates: list[float]) -> Learnin
 
 
 def _check(stepper: Any, lowest: Any, highest: Any, updates: Any) -> None:
-    if "learning_rate" not in stepper.hyperparameters:
+    if "learning_rate" not in getattr(stepper, "hyperparameters", ()):
         raise TrainingError(
             f"find_learning_rate: expected a stepper with a learning_rate, got "
             f"{type(stepper).__name__}."

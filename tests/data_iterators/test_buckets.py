@@ -96,7 +96,7 @@ SAME = r"'x': sequence 1: expected features \(2,\) and dtype float64 as in the f
         ({}, r"BucketedMinibatches: expected at least one list of arrays, e.g. default=\[x, y\]"),
         ({"mask": [A]}, "'mask': expected another name, because this iterator adds its mask under"),
         ({"x": [A, B], "y": [A]}, "as many sequences under each name, got {'x': 2, 'y': 1"),
-        ({"x": []}, "expected as many sequences under each name, got {'x': 0}"),
+        ({"x": []}, "expected at least one sequence, got {'x': 0}"),
         ({"x": [A, A], "y": [A, B]}, "'y': sequence 1: expected 3 time steps as in 'x', got 4"),
         ({"x": [A], "pool": 0}, "expected an int pool >= 1, got 0"),
         *(({"x": [A], "y": wrong}, f"{LIST}{wrong}") for wrong in (3, None)),
