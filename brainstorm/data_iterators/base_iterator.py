@@ -115,12 +115,15 @@ class DataIterator(ShownAsTree, Seedable):
         """
         batches = iter(self(handler))
         dropped = sum(1 for _ in itertools.islice(batches, given))
-        if dropped < given:
+        self._check_given(given, dropped)
+        return batches
+
+    def _check_given(self, given: int, length: int | None) -> None:
+        if length is not None and given > length:
             raise self._fail(
-                f"expected an epoch of at least {given} batches to be continued, got {dropped}. "
+                f"expected an epoch of at least {given} batches to be continued, got {length}. "
                 f"Give the data that the run began with."
             )
-        return batches
 
     def batch_axis(self, name: str) -> int:
         """Return the axis of the sequences in the data called `name`."""

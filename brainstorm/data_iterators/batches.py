@@ -113,6 +113,7 @@ class PlannedBatches(DataIterator):
 
     def resume_epoch(self, given: int, handler: Any = None) -> Iterator[Batch]:
         """Return the batches after the first `given` ones, whose data are not read."""
+        self._check_given(given, self.length)
         epoch = self._draw_epoch()
         if self.drop_last:
             epoch = [indices for indices in epoch if len(indices) == self.batch_size]

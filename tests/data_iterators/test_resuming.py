@@ -88,11 +88,21 @@ def test_an_iterator_that_iterates_in_its_own_way_is_replayed():
     same(list(first())[1:], list(second.resume_epoch(1)))
 
 
-def test_too_few_batches():
+@pytest.mark.parametrize(
+    ("iterator", "name", "count"),
+    [
+        (Undivided(**SEQUENCES), "Undivided", 1),
+        (Minibatches(3, **SEQUENCES), "Minibatches", 4),
+        (AddGaussianNoise(Minibatches(3, **SEQUENCES), {"default": 0.1}), "Minibatches", 4),
+    ],
+)
+def test_too_few_batches(iterator, name, count):
+    assert not list(iterator.resume_epoch(count))
     with refused(
-        "^Undivided: expected an epoch of at least 2 batches to be continued, got 1. Give the data"
+        f"^{name}: expected an epoch of at least 9 batches to be continued, got {count}. Give the "
+        "data"
     ):
-        Undivided(**SEQUENCES).resume_epoch(2)
+        iterator.resume_epoch(9)
 
 
 @pytest.mark.parametrize(
