@@ -15,6 +15,7 @@ import numpy as np
 
 from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.ext.onnx_exchange._node import Node, reads
+from brainstorm.ext.onnx_exchange._tables import QUESTIONS, formula_of
 from brainstorm.ext.onnx_exchange._values import LEAD, Value
 
 #: Sums and products of two tensors with equal shapes have layers of their own.
@@ -24,7 +25,8 @@ _LAYERS = {"x + y": "Add", "x * y": "Multiply"}
 def combine(imp: Importer, node: Node, text: str, **operands: Any) -> Value:
     """Add a formula of tensors and arrays, whose names are one letter, and return its value.
 
-    Arrays of one number become part of the text, and others parameters.
+    Arrays of one number become part of the text, and others parameters. One tensor that the arrays
+    do not enlarge is left in the layout that it has in memory.
     """
     values = {x: v for x, v in operands.items() if isinstance(v, Value)}
     arrays = {x: v for x, v in operands.items() if not isinstance(v, Value)}
@@ -34,6 +36,10 @@ def combine(imp: Importer, node: Node, text: str, **operands: Any) -> Value:
     rank = max(len(v.axes) if isinstance(v, Value) else v.ndim for v in operands.values())
     values = dict(zip(values, aligned(node, list(values.values()), rank), strict=True))
     whole = max(values.values(), key=lambda v: math.prod(v.shape))
+    if len(values) == 1 and not any(enlarges(array, whole) for array in arrays.values()):
+        held = {x: in_memory(imp, node, array, whole) for x, array in arrays.items()}
+        paths = {x: v.path for x, v in values.items()}
+        return replace(imp.formula(node, text, whole.sizes[2:], **paths, **held), axes=whole.axes)
     order = whole.order()
     inputs, shapes = {}, []
     for letter, value in values.items():
@@ -60,16 +66,19 @@ def _with_numbers(text: str, arrays: Mapping[str, np.ndarray]) -> tuple[str, dic
     left = {}
     for letter, array in arrays.items():
         if array.size == 1 and math.isfinite(array.item()):
-            text = re.sub(rf"\b{letter}\b", number_text(array), text)
+            number = float(array.item())
+            operand = f"({number!r})" if number < 0 else repr(number)
+            text = re.sub(rf"\b{letter}\b", operand, text)
         else:
             left[letter] = array
     return text, left
 
 
-def number_text(array: np.ndarray) -> str:
-    """Return a single number as an operand of a formula."""
-    number = float(array.item())
-    return f"({number!r})" if number < 0 else repr(number)
+def enlarges(array: np.ndarray, value: Value) -> bool:
+    """Return whether an array has an axis that a tensor lacks, or has with size 1."""
+    missing = len(value.axes) - array.ndim
+    sizes = zip(array.shape, value.shape[max(0, missing) :], strict=False)
+    return missing < 0 or any(kept == 1 < size for size, kept in sizes)
 
 
 def aligned(
@@ -106,6 +115,29 @@ def arranged(node: Node, array: np.ndarray, value: Value, order: Sequence[int]) 
     The axes of the array are those of the tensor, counted from the last; `order` are the axes of
     the tensor that are the features of the output.
     """
+    array = _with_axes_of(node, array, value)
+    others = [i for i in range(array.ndim) if i not in order]
+    shape = [array.shape[i] for i in order] or [1]
+    return array.transpose([*order, *others]).reshape(shape)
+
+
+def in_memory(imp: Importer, node: Node, array: np.ndarray, value: Value) -> np.ndarray:
+    """Return an array with one axis for each feature of the output that a tensor is a view of."""
+    array = _with_axes_of(node, array, value)
+    if any(size not in (1, whole) for size, whole in zip(array.shape, value.shape, strict=True)):
+        raise node.fail(f"{imp.shown(array.shape)} does not fit {imp.shown(value.shape)}.")
+    missing = [i for i in range(2, len(value.sizes)) if i not in value.flat]
+    single = replace(value, axes=tuple((i,) for i in (*value.flat, *missing)))
+    sizes = [
+        value.sizes[i] if size != 1 else 1
+        for size, group in zip(array.shape, value.axes, strict=True)
+        for i in group
+    ]
+    return arranged(node, array.reshape([*sizes, *[1] * len(missing)]), single, single.order())
+
+
+def _with_axes_of(node: Node, array: np.ndarray, value: Value) -> np.ndarray:
+    """Return an array with as many axes as a tensor, whose size is 1 where that has T or B."""
     rank = len(value.axes)
     array = array.reshape((1,) * (rank - array.ndim) + array.shape)
     lead = [i for i in range(rank) if value.is_mixed(i)]
@@ -114,24 +146,12 @@ def arranged(node: Node, array: np.ndarray, value: Value, order: Sequence[int]) 
     array = node.bounded(array[tuple(once)])  # equal for all of T and B
     if any(array.shape[i] != 1 for i in lead):
         raise node.fail("no layer has constants for each time step or sequence.")
-    others = [i for i in range(rank) if i not in order]
-    shape = [array.shape[i] for i in order] or [1]
-    return array.transpose([*order, *others]).reshape(shape)
+    return array
 
 
 #: Operator to a formula of its inputs.
-_QUESTIONS = {
-    "And": "x & y",
-    "Equal": "x == y",
-    "Greater": "x > y",
-    "GreaterOrEqual": "x >= y",
-    "IsNaN": "isnan(x)",
-    "Less": "x < y",
-    "LessOrEqual": "x <= y",
-    "Not": "~x",
-    "Or": "x | y",
-    "Xor": "x != y",
-}
+_QUESTIONS = {kind: formula_of(name, "x", "y") for name, kind in QUESTIONS.items()}
+_QUESTIONS["Xor"] = "x != y"
 
 
 @reads(*_QUESTIONS)

@@ -10,30 +10,27 @@ import numpy as np
 
 from brainstorm.errors import NetworkValidationError
 from brainstorm.ext.onnx_exchange._body import BATCH, BOOL, FLOAT, INT64, TIME, Body
-from brainstorm.ext.onnx_exchange._tables import ACTIVATIONS, FUNCTIONS, REDUCTIONS
+from brainstorm.ext.onnx_exchange._tables import (
+    ACTIVATIONS,
+    ARITHMETIC,
+    FUNCTIONS,
+    QUESTIONS,
+    REDUCTIONS,
+)
 from brainstorm.optree import OpTreeNode, linearise
 from brainstorm.optree.activations import activation
 from brainstorm.optree.nodes import Variable
 from brainstorm.optree.program import Step
 
 #: Operators with another name in ONNX.
-_NAMES = {
-    **FUNCTIONS,
-    "add": "Add", "div": "Div", "dot": "MatMul", "exp": "Exp", "maximum": "Max", "minimum": "Min",
-    "mul": "Mul", "neg": "Neg", "pow": "Pow", "relu": "Relu", "sig": "Sigmoid",
-    "softplus": "Softplus", "sub": "Sub", "tanh": "Tanh",
-}  # fmt: skip
-
-_COMPARISONS = {
-    "eq": "Equal", "ge": "GreaterOrEqual", "gt": "Greater", "le": "LessOrEqual", "lt": "Less",
-}  # fmt: skip
+_NAMES = {**FUNCTIONS, **ARITHMETIC, "dot": "MatMul"}
 
 _INDEXED = {"take": "Gather", "gather": "GatherElements"}
 
 _ONE_AXIS = {"softmax": "Softmax", "log_softmax": "LogSoftmax"}
 
 #: Operators on booleans, which are numbers in op-trees.
-_LOGIC = {"and": "And", "not": "Not", "or": "Or"}
+_LOGIC = ("and", "not", "or")
 
 
 def _floor_of_quotient(body: Body, x: str, y: str) -> str:
@@ -53,7 +50,6 @@ _COMPOSED: dict[str, Callable[..., str]] = {
     "ne": lambda body, x, y: body.op("Cast", body.op("Not", body.op("Equal", x, y)), to=FLOAT),
     "floordiv": _floor_of_quotient,
     "fmod": lambda body, x, y: body.op("Mod", x, y, fmod=1),
-    "isnan": lambda body, x: body.op("Cast", body.op("IsNaN", x), to=FLOAT),
     "log2": lambda body, x: body.op("Div", body.op("Log", x), body.constant(math.log(2))),
     "mod": _modulo,
     "erfc": lambda body, x: body.op("Sub", body.constant(1.0), body.op("Erf", x)),
@@ -91,11 +87,10 @@ def _apply(body: Body, where: str, step: Step, arguments: list[str]) -> str:
         return body.op(_NAMES[name], *arguments)
     if name in _COMPOSED:
         return _COMPOSED[name](body, *arguments)
-    if name in _COMPARISONS:
-        return body.op("Cast", body.op(_COMPARISONS[name], *arguments), to=FLOAT)
-    if name in _LOGIC:
-        conditions = [body.op("Cast", x, to=BOOL) for x in arguments]
-        return body.op("Cast", body.op(_LOGIC[name], *conditions), to=FLOAT)
+    if name in QUESTIONS:
+        if name in _LOGIC:
+            arguments = [body.op("Cast", x, to=BOOL) for x in arguments]
+        return body.op("Cast", body.op(QUESTIONS[name], *arguments), to=FLOAT)
     if name == "cumsum":
         return body.op("CumSum", arguments[0], body.constant(params["axis"]))
     if name == "concatenate":

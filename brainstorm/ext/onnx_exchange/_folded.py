@@ -11,6 +11,8 @@ import numpy as np
 
 from brainstorm.ext.onnx_exchange._body import BATCH, FLOATS, STRING, TIME, Table, onnx
 from brainstorm.ext.onnx_exchange._node import Node
+from brainstorm.ext.onnx_exchange._tables import ARITHMETIC, FUNCTIONS, QUESTIONS
+from brainstorm.optree import OPERATORS
 
 #: A function from a node, whose inputs are known, to its output(s).
 Function = Callable[[Node], Any]
@@ -34,26 +36,26 @@ def _mean(x: np.ndarray, **options: Any) -> np.ndarray:
 
 
 #: Element-wise operators whose results have the type of their first input.
-_OF_NUMBERS: dict[str, Callable[..., Any]] = {
-    "Abs": np.abs, "Add": np.add, "Ceil": np.ceil, "Cos": np.cos, "Div": _divide,
-    "Erf": np.vectorize(math.erf, [float]), "Exp": np.exp, "Floor": np.floor,
+_OF_NUMBERS: dict[str, Any] = {
+    **{kind: OPERATORS[name].numpy for name, kind in {**FUNCTIONS, **ARITHMETIC}.items()},
+    "Ceil": np.ceil,
+    "Div": _divide,
+    "Erf": np.vectorize(math.erf, [float]),
     "Identity": lambda x: x,
-    "Log": np.log, "Mul": np.multiply, "Neg": np.negative, "Pow": np.power,
-    "Reciprocal": lambda x: 1 / x, "Relu": lambda x: np.maximum(x, 0), "Round": np.rint,
-    "Sigmoid": lambda x: 1 / (1 + np.exp(-x)), "Sign": np.sign, "Sin": np.sin, "Sqrt": np.sqrt,
-    "Sub": np.subtract, "Tanh": np.tanh,
-}  # fmt: skip
+    "Reciprocal": lambda x: 1 / x,
+    "Relu": lambda x: np.maximum(x, 0),
+    "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "Softplus": lambda x: np.logaddexp(x, 0),
+}
 
 #: The same for any number of inputs.
 _OF_MANY: dict[str, Callable[..., Any]] = {"Max": np.maximum, "Min": np.minimum, "Sum": np.add}
 
 #: Element-wise operators whose results are booleans.
-_QUESTIONS: dict[str, Callable[..., Any]] = {
-    "And": np.logical_and, "Equal": np.equal, "Greater": np.greater,
-    "GreaterOrEqual": np.greater_equal, "IsNaN": np.isnan, "Less": np.less,
-    "LessOrEqual": np.less_equal, "Not": np.logical_not, "Or": np.logical_or,
+_QUESTIONS: dict[str, Any] = {
+    **{kind: OPERATORS[name].numpy for name, kind in QUESTIONS.items()},
     "Xor": np.logical_xor,
-}  # fmt: skip
+}
 
 ELEMENTWISE = (*_OF_NUMBERS, *_OF_MANY, *_QUESTIONS, "Mod")
 

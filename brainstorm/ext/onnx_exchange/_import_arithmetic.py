@@ -10,12 +10,17 @@ from typing import Any
 import numpy as np
 
 from brainstorm.ext.onnx_exchange._body import BOOL, FLOATS, HALVES, INTEGERS
-from brainstorm.ext.onnx_exchange._broadcasting import combine, number_text
+from brainstorm.ext.onnx_exchange._broadcasting import combine, enlarges, in_memory
 from brainstorm.ext.onnx_exchange._folded import trailing_axes
 from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.ext.onnx_exchange._node import Node, reads
-from brainstorm.ext.onnx_exchange._tables import ACTIVATIONS, FUNCTIONS
-from brainstorm.ext.onnx_exchange._values import LEAD, Value
+from brainstorm.ext.onnx_exchange._tables import (
+    ACTIVATIONS,
+    ARITHMETIC,
+    FUNCTIONS,
+    formula_of,
+)
+from brainstorm.ext.onnx_exchange._values import Value
 from brainstorm.optree.activations import SELU_ALPHA, SELU_SCALE
 
 # -- element by element ---------------------------------------------------------------------------
@@ -30,13 +35,12 @@ _ACTIVATIONS = {kind: (name, wanted) for name, (kind, wanted) in ACTIVATIONS.ite
 
 #: Operator to a formula of x, with attributes in braces, and their defaults.
 _FORMULAS: dict[str, tuple[str, dict[str, float]]] = {
-    **{kind: (f"{name}(x)", {}) for name, kind in FUNCTIONS.items()},
+    **{kind: (formula_of(name, "x"), {}) for name, kind in FUNCTIONS.items()},
     "Ceil": ("-floor(-x)", {}),
     "Celu": ("relu(x) + {alpha} * expm1(minimum(x, 0) / {alpha})", {"alpha": 1.0}),
     "Elu": ("relu(x) + {alpha} * expm1(minimum(x, 0))", {"alpha": 1.0}),
     "HardSigmoid": ("clip({alpha} * x + {beta}, 0, 1)", {"alpha": 0.2, "beta": 0.5}),
     "LeakyRelu": ("relu(x) + {alpha} * minimum(x, 0)", {"alpha": 0.01}),
-    "Neg": ("-x", {}),
     "Reciprocal": ("1 / x", {}),
     "Selu": (
         "{gamma} * (relu(x) + {alpha} * expm1(minimum(x, 0)))",
@@ -85,17 +89,11 @@ def _unary(imp: Importer, node: Node) -> Value:
         return _activated(imp, node, value, activation)
     if not text:
         raise node.fail(f"expected {wanted}, got {node.options}.")
-    return _of_elements(imp, node, value, text.format(**options))
+    return combine(imp, node, text.format(**options), x=value)
 
 
 def _is_near(given: Any, wanted: Any) -> bool:
     return given == wanted if isinstance(wanted, bytes) else abs(given - wanted) < 1e-6
-
-
-def _of_elements(imp: Importer, node: Node, value: Value, text: str, **operands: Any) -> Value:
-    """Add a formula of each element x."""
-    made = imp.formula(node, text, value.sizes[2:], x=value.path, **operands)
-    return replace(made, axes=value.axes)
 
 
 @reads("Cast")
@@ -108,7 +106,7 @@ def _cast(imp: Importer, node: Node) -> Value:
     if to in HALVES and not imp.has_halves:
         raise node.fail("no layer rounds to half precision. Convert the model to float32.")
     if to == BOOL:
-        value = _of_elements(imp, node, value, "x != 0")
+        value = combine(imp, node, "x != 0", x=value)
         imp.whole.add(value.path)
     elif to not in FLOATS:
         _check_whole(imp, node, value, to)
@@ -149,7 +147,7 @@ def _clip(imp: Importer, node: Node) -> Value:
     for sign, function, end in zip((-1, 1), ("maximum", "minimum"), ends, strict=True):
         if end is not None and float(end) != sign * math.inf:
             text = f"{function}({text}, {float(end)!r})"
-    return _of_elements(imp, node, node.value(), text)
+    return combine(imp, node, text, x=node.value())
 
 
 @reads("Dropout")
@@ -174,7 +172,7 @@ def _quantize(imp: Importer, node: Node) -> Value:
         raise node.fail(f"expected a scale > 0, got {float(scale)}.")
     limits = np.iinfo(zero.dtype)
     low, high = (float((end - int(zero)) * float(scale)) for end in (limits.min, limits.max))
-    return _of_elements(imp, node, value, f"minimum(maximum(x, ({low!r})), ({high!r}))")
+    return combine(imp, node, f"minimum(maximum(x, ({low!r})), ({high!r}))", x=value)
 
 
 @reads("DequantizeLinear")
@@ -186,22 +184,13 @@ def _dequantize(imp: Importer, node: Node) -> Value:
     scale, zero = (np.asarray(node.constant(i, 0)) for i in (1, 2))
     if scale.size > 1:
         raise node.fail("no layer has a scale for each channel.")
-    return _of_elements(imp, node, value, f"(x - ({float(zero)!r})) * {float(scale)!r}")
+    return combine(imp, node, f"(x - ({float(zero)!r})) * {float(scale)!r}", x=value)
 
 
 # -- two operands ---------------------------------------------------------------------------------
 
-_BINARY = {
-    "Add": "{} + {}",
-    "Div": "{} / {}",
-    "Max": "maximum({}, {})",
-    "Min": "minimum({}, {})",
-    "Mod": "{} % {}",
-    "Mul": "{} * {}",
-    "Pow": "{} ** {}",
-    "Sub": "{} - {}",
-    "Sum": "{} + {}",
-}
+#: Operator to that of op-trees.
+_BINARY = {kind: name for name, kind in ARITHMETIC.items()} | {"Mod": "mod", "Sum": "add"}
 
 
 @reads(*_BINARY)
@@ -241,82 +230,41 @@ def _aligned(node: Node, first: Any, other: Any) -> Any:
 
 
 def _two(imp: Importer, node: Node, a: Any, b: Any) -> Any:
+    name = _BINARY[node.kind]
     if isinstance(a, Value) and isinstance(b, Value):
-        return _two_values(imp, node, a, b)
+        if node.kind == "Mul" and (gated := _silu(imp, node, a, b) or _silu(imp, node, b, a)):
+            return gated
+        return combine(imp, node, formula_of(name, "x", "y"), x=a, y=b)
     if isinstance(a, Value):
-        return _with_constant(imp, node, a, b, "xc")
-    if isinstance(b, Value):
-        step = replace(node, alone=imp.count_uses(node, b) == 1)
-        return _with_constant(imp, step, b, a, "cx")
-    raise node.fail("expected at most one constant in front.")
-
-
-def _with_constant(
-    imp: Importer, node: Node, value: Value, constant: np.ndarray, letters: str
-) -> Value:
-    """Combine a tensor x and a constant c, which are the operands in the order of the letters."""
-    formula, entry = _BINARY[node.kind], imp.entry(value)
-    takes_bias = node.kind == "Add" and node.alone and _is_linear(entry)
-    if constant.size == 1 and constant.ndim <= len(value.axes) and math.isfinite(constant.item()):
-        if takes_bias:
-            entry.arrays["parameters.bias"] = entry.arrays["parameters.bias"] + constant.item()
+        value, constant, is_alone = a, b, node.alone
+        text = formula_of(name, "x", "c")
+    elif isinstance(b, Value):
+        value, constant, is_alone = b, a, imp.count_uses(node, b) == 1
+        text = formula_of(name, "c", "x")
+    else:
+        raise node.fail("expected at most one constant in front.")
+    entry = imp.entry(value)
+    if node.kind == "Add" and is_alone and _is_linear(entry) and not enlarges(constant, value):
+        array = in_memory(imp, node, constant, value)
+        if array.size == array.shape[-1]:
+            entry.arrays["parameters.bias"] = entry.arrays["parameters.bias"] + array.ravel()
             return value
-        operands = ["x" if letter == "x" else number_text(constant) for letter in letters]
-        return _of_elements(imp, node, value, formula.format(*operands))
-    shape = (1,) * (len(value.axes) - constant.ndim) + constant.shape
-    if len(shape) > len(value.axes) or any(
-        kept == 1 < size for size, kept in zip(shape, value.shape, strict=True)
-    ):
-        return combine(imp, node, formula.format(*letters), x=value, c=constant)
-    array = _in_memory(imp, node, value, node.bounded(constant))
-    if takes_bias and array.size == array.shape[-1]:
-        entry.arrays["parameters.bias"] = entry.arrays["parameters.bias"] + array.ravel()
-        return value
-    return _of_elements(imp, node, value, formula.format(*letters), c=array)
+    return combine(imp, node, text, x=value, c=constant)
 
 
-def _in_memory(imp: Importer, node: Node, value: Value, constant: np.ndarray) -> np.ndarray:
-    """Return a constant with one axis for each feature of the output it is combined with."""
-    rank = len(value.axes)
-    shape = (1,) * (rank - constant.ndim) + constant.shape
-    sizes: list[int] = []
-    order: list[int] = []
-    for axis, group in enumerate(value.axes):
-        if shape[axis] != 1 and set(group) & set(LEAD):
-            raise node.fail("no layer has constants for each time step or sequence.")
-        if shape[axis] not in (1, value.shape[axis]) or len(shape) > rank:
-            raise node.fail(f"{imp.shown(shape)} does not fit {imp.shown(value.shape)}.")
-        kept = [i for i in group if i not in LEAD]
-        order += kept
-        sizes += [value.sizes[i] if shape[axis] != 1 else 1 for i in kept]
-    missing = [i for i in range(2, len(value.sizes)) if i not in order]
-    result = constant.reshape([*sizes, *[1] * len(missing)])
-    order += missing
-    return result.transpose([order.index(i) for i in range(2, len(value.sizes))])
+def _silu(imp: Importer, node: Node, x: Value, gate: Value) -> Value | None:
+    """Replace x times its sigmoid by one activation, in the layer if x is not used otherwise.
 
-
-def _two_values(imp: Importer, node: Node, a: Value, b: Value) -> Value:
-    if node.kind == "Mul":
-        for x, gate in ((a, b), (b, a)):
-            if _is_gate(imp, node, x, gate):
-                return _silu(imp, node, x, gate)
-    return combine(imp, node, _BINARY[node.kind].format(*"xy"), x=a, y=b)
-
-
-def _is_gate(imp: Importer, node: Node, x: Value, gate: Value) -> bool:
-    """Return whether a tensor is the sigmoid of another one, and not used otherwise."""
-    entry = imp.entry(gate)
-    return (
-        entry is not None
-        and (entry.kind, entry.options.get("activation")) == ("Elementwise", "sigmoid")
-        and (entry.inputs["default"], gate.axes) == (x.path, x.axes)
-        and imp.count_uses(node, gate) == 1
-    )
-
-
-def _silu(imp: Importer, node: Node, x: Value, gate: Value) -> Value:
-    """Replace x times its sigmoid by one activation, in the layer if x is not used otherwise."""
+    `None` if the gate is not the sigmoid of x, or used otherwise.
+    """
     entry, source = imp.entry(gate), imp.entry(x)
+    if (
+        entry is None
+        or (entry.kind, entry.options.get("activation")) != ("Elementwise", "sigmoid")
+        or (entry.inputs["default"], gate.axes) != (x.path, x.axes)
+        or imp.count_uses(node, gate) != 1
+    ):
+        return None
     if imp.count_uses(node, x) == 2 and _is_linear(source):
         del imp.entries[gate.path.partition(".")[0]]
         source.options["activation"] = "silu"

@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+from brainstorm.optree import Variable, get_operator
 from brainstorm.optree.activations import SELU_ALPHA, SELU_SCALE
+from brainstorm.optree.nodes import build
+from brainstorm.optree.text import as_formula
 
-#: Function of elements to operator.
+#: Element-wise operator of op-trees to operator; those of one operand.
 FUNCTIONS = {
-    "abs": "Abs", "cos": "Cos", "erf": "Erf", "floor": "Floor", "log": "Log", "rint": "Round",
-    "sgn": "Sign", "sin": "Sin", "sqrt": "Sqrt",
+    "abs": "Abs", "cos": "Cos", "erf": "Erf", "exp": "Exp", "floor": "Floor", "log": "Log",
+    "neg": "Neg", "relu": "Relu", "rint": "Round", "sgn": "Sign", "sig": "Sigmoid", "sin": "Sin",
+    "softplus": "Softplus", "sqrt": "Sqrt", "tanh": "Tanh",
+}  # fmt: skip
+
+#: Those of two operands.
+ARITHMETIC = {
+    "add": "Add", "div": "Div", "maximum": "Max", "minimum": "Min", "mul": "Mul", "pow": "Pow",
+    "sub": "Sub",
+}  # fmt: skip
+
+#: Those whose values are 0 and 1; in ONNX they are booleans.
+QUESTIONS = {
+    "and": "And", "eq": "Equal", "ge": "GreaterOrEqual", "gt": "Greater", "isnan": "IsNaN",
+    "le": "LessOrEqual", "lt": "Less", "not": "Not", "or": "Or",
 }  # fmt: skip
 
 #: Function that reduces axes to operator.
@@ -51,3 +67,9 @@ RECURRENT = {
     "Gru": ("GRU", "zrh", "fg"),
     "Lstm": ("LSTM", "iofz", "fgg"),
 }
+
+
+def formula_of(name: str, *operands: str) -> str:
+    """Return an operator of op-trees as the text of a formula: ``'x + y'``."""
+    variables = tuple(Variable((), name=operand) for operand in operands)
+    return as_formula(build(name, variables[: get_operator(name).arity]))
