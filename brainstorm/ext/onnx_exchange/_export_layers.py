@@ -11,6 +11,7 @@ import numpy as np
 from brainstorm.ext.onnx_exchange._body import BATCH, FLOAT, INT64, TIME, Body
 from brainstorm.ext.onnx_exchange._export import Exporter, composes, writes
 from brainstorm.ext.onnx_exchange._export_formulas import activate, compute
+from brainstorm.ext.onnx_exchange._tables import NORMALIZATIONS
 from brainstorm.layers.expression_layer import ExpressionLayer
 from brainstorm.optree import Variable
 
@@ -149,21 +150,15 @@ def _crop(e: Exporter, layer: Any) -> None:
 # -- normalizations -------------------------------------------------------------------------------
 
 
-def _normalized(e: Exporter, kind: str, *names: str, **options: Any) -> None:
-    e.put_images(e.body.op(kind, e.images(), *map(e.parameter, names), **options))
+def _normalized(e: Exporter, layer: Any, x: str) -> str:
+    kind, arrays, options = NORMALIZATIONS[layer.type_name]
+    given = {name: layer.kwargs[key] for key, name in options.items() if key in layer.kwargs}
+    return e.body.op(kind, x, *map(e.parameter, arrays), **given)
 
 
-@writes("BatchNorm")
-def _batch_norm(e: Exporter, layer: Any) -> None:
-    names = ("gamma", "beta", "internals.running_mean", "internals.running_var")
-    options = {"epsilon": layer.epsilon, "momentum": layer.decay}
-    _normalized(e, "BatchNormalization", *names, **options)
-
-
-@writes("GroupNorm")
-def _group_norm(e: Exporter, layer: Any) -> None:
-    options = {"epsilon": layer.epsilon, "num_groups": layer.kwargs["num_groups"]}
-    _normalized(e, "GroupNormalization", "gamma", "beta", **options)
+@writes("BatchNorm", "GroupNorm")
+def _normalization(e: Exporter, layer: Any) -> None:
+    e.put_images(_normalized(e, layer, e.images()))
 
 
 @writes("LayerNorm")
@@ -178,8 +173,7 @@ def _local_response_normalization(e: Exporter, layer: Any) -> None:
         raise e.fail(f"ONNX wants an odd size, got {layer.size}.")
     spatial = layer.in_shapes["default"].feature_shape[:-1]
     x = e.body.reshape(e.images(), [0, 0, -1, 1])  # runtimes support images only
-    y = e.body.op("LRN", x, size=layer.size, alpha=layer.alpha, beta=layer.beta, bias=layer.k)
-    e.put_images(e.body.reshape(y, [0, 0, *spatial]))
+    e.put_images(e.body.reshape(_normalized(e, layer, x), [0, 0, *spatial]))
 
 
 # -- element by element ---------------------------------------------------------------------------

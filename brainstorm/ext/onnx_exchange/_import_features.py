@@ -2,76 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.ext.onnx_exchange._node import Node, reads
-from brainstorm.ext.onnx_exchange._tables import POOLINGS, REDUCTIONS
+from brainstorm.ext.onnx_exchange._tables import NORMALIZATIONS, POOLINGS, REDUCTIONS
 from brainstorm.ext.onnx_exchange._values import Value
 
 # -- normalizations -------------------------------------------------------------------------------
 
 
-def _channels_last(imp: Importer, node: Node) -> tuple[Value, list[int], str, tuple[int, ...]]:
-    """Return an input (N, C, ...), the order of its features here, and an output in this order."""
+def _of_channels(imp: Importer, node: Node, kind: str, **given: Any) -> Value:
+    """Add a normalization of (N, C, ...), some of whose options are given."""
     value = node.value()
     if value.lead != (0,):
         raise node.fail(f"expected (N, C, ...), got {imp.shown(value.shape)}.")
+    _, names, options = NORMALIZATIONS[kind]
     order = value.order(1)
     path, sizes = imp.arrange(node, value, order)
-    return value, order, path, sizes
-
-
-def _of_channels(
-    imp: Importer, node: Node, kind: str, names: Sequence[str], **options: Any
-) -> Value:
-    """Add a layer for (N, C, ...) whose arrays are the inputs after the first one."""
-    value, order, path, sizes = _channels_last(imp, node)
     arrays = {name: node.constant(1 + place) for place, name in enumerate(names)}
-    return imp.like(value, order, imp.add(node, kind, path, sizes, arrays, **options))
-
-
-def _epsilon(node: Node) -> float:
-    return round(node.options.get("epsilon", 1e-5), 12)
+    found = {key: node.number(name) for key, name in options.items() if name in node.options}
+    return imp.like(value, order, imp.add(node, kind, path, sizes, arrays, **found | given))
 
 
 @reads("BatchNormalization")
 def _batch_norm(imp: Importer, node: Node) -> Value:
-    names = ("gamma", "beta", "internals.running_mean", "internals.running_var")
     has_statistics = node.opset < 14 and len(node.outputs) > 1
     imp.check_inference(node, has_statistics or bool(node.options.get("training_mode")))
-    decay = round(node.options.get("momentum", 0.9), 6)
-    return _of_channels(imp, node, "BatchNorm", names, epsilon=_epsilon(node), decay=decay)
+    return _of_channels(imp, node, "BatchNorm")
 
 
-@reads("GroupNormalization")
+@reads("GroupNormalization", "InstanceNormalization")
 def _group_norm(imp: Importer, node: Node) -> Value:
-    groups, scale = node.options["num_groups"], node.constant(1)
-    if len(scale) != node.value().shape[1]:
+    channels = node.value().shape[1]
+    is_instance = node.kind == "InstanceNormalization"
+    if not is_instance and len(node.constant(1)) != channels:
         raise node.fail("expected one scale per channel (opset 21), got one per group.")
-    names = ("gamma", "beta")
-    return _of_channels(imp, node, "GroupNorm", names, num_groups=groups, epsilon=_epsilon(node))
-
-
-@reads("InstanceNormalization")
-def _instance_norm(imp: Importer, node: Node) -> Value:
-    channels, names = node.value().shape[1], ("gamma", "beta")
-    return _of_channels(imp, node, "GroupNorm", names, num_groups=channels, epsilon=_epsilon(node))
+    groups = channels if is_instance else node.options["num_groups"]
+    return _of_channels(imp, node, "GroupNorm", num_groups=groups)
 
 
 @reads("LRN")
 def _local_response_normalization(imp: Importer, node: Node) -> Value:
-    options = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0, **node.options}
-    if options["size"] % 2 == 0:
+    if node.options["size"] % 2 == 0:
         raise node.fail("expected an odd size; in even windows the layer's centre is another.")
-    numbers = {key: round(options[name], 9) for key, name in
-               (("alpha", "alpha"), ("beta", "beta"), ("k", "bias"))}  # fmt: skip
-    return _of_channels(
-        imp, node, "LocalResponseNormalization", (), size=options["size"], **numbers
-    )
+    return _of_channels(imp, node, "LocalResponseNormalization")
 
 
 @reads("LayerNormalization")
@@ -83,12 +60,13 @@ def _layer_norm(imp: Importer, node: Node) -> Value:
         raise node.fail("no layer normalizes over time steps or sequences.")
     shape = [value.shape[i] for i in axes]
     gamma, beta = (np.broadcast_to(node.constant(place, np.zeros(1)), shape) for place in (1, 2))
+    epsilon = node.number("epsilon", 1e-5)
     rest = [i for i in value.memory_order(value.features) if i not in axes]
     if any(value.shape[i] != 1 for i in rest):
         order = [*rest, *axes]
         path, sizes = imp.arrange(node, value, order)
         along = f"axis={tuple(range(-len(axes), 0))}"
-        text = f"(x - mean(x, {along})) / sqrt(var(x, {along}) + {_epsilon(node)!r}) * gamma + beta"
+        text = f"(x - mean(x, {along})) / sqrt(var(x, {along}) + {epsilon!r}) * gamma + beta"
         made = imp.formula(node, text, sizes, x=path, gamma=gamma, beta=beta)
         return imp.like(value, order, made)
     order = value.memory_order(axes)
@@ -99,7 +77,7 @@ def _layer_norm(imp: Importer, node: Node) -> Value:
     single = value.without(rest)
     shift = rank - len(single.axes)
     path, sizes = imp.arrange(node, single, [i - shift for i in order])
-    made = imp.add(node, "LayerNorm", path, sizes, arrays, epsilon=_epsilon(node))
+    made = imp.add(node, "LayerNorm", path, sizes, arrays, epsilon=epsilon)
     return imp.like(value, order, made)
 
 

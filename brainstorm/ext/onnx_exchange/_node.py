@@ -94,6 +94,15 @@ class Node:
         """Return an input; `None` if it is left out."""
         return self.inputs[place] if place < len(self.inputs) else None
 
+    def number(self, name: str, otherwise: Any = None) -> Any:
+        """Return an attribute, or `otherwise` if it is left out.
+
+        Numbers in a model have single precision; of those that are the same in it, this is the one
+        with the fewest digits.
+        """
+        found = self.options.get(name, otherwise)
+        return float(str(np.float32(found))) if isinstance(found, float) else found
+
     def axis(self, axis: int, rank: int) -> int:
         """Return the number of an axis, counted from the first."""
         if not -rank <= axis < rank:

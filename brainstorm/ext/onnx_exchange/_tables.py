@@ -68,6 +68,22 @@ RECURRENT = {
     "Lstm": ("LSTM", "iofz", "fgg"),
 }
 
+#: Normalization of images to operator, the arrays that are its inputs, and the attribute of each
+#: option. What is left out has the same default there.
+NORMALIZATIONS: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
+    "BatchNorm": (
+        "BatchNormalization",
+        ("gamma", "beta", "internals.running_mean", "internals.running_var"),
+        {"epsilon": "epsilon", "decay": "momentum"},
+    ),
+    "GroupNorm": (
+        "GroupNormalization", ("gamma", "beta"), {"epsilon": "epsilon", "num_groups": "num_groups"},
+    ),
+    "LocalResponseNormalization": (
+        "LRN", (), {"size": "size", "alpha": "alpha", "beta": "beta", "k": "bias"},
+    ),
+}  # fmt: skip
+
 
 def formula_of(name: str, *operands: str) -> str:
     """Return an operator of op-trees as the text of a formula: ``'x + y'``."""
