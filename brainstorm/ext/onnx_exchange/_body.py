@@ -59,10 +59,13 @@ class Body:
     """Nodes in the order of their execution, whose names begin with a scope.
 
     Constants are shared through `initializers`, or are nodes, as in the body of a function.
+
+    Attributes:
+        where: What the next nodes compute, for messages.
     """
 
-    def __init__(self, scope: str = "", shared: bool = False) -> None:
-        self.scope = scope
+    def __init__(self, where: str = "", shared: bool = False) -> None:
+        self.scope, self.where = "", where
         self.shared = shared
         self.nodes: list[Any] = []
         self.initializers: dict[str, np.ndarray] = {}

@@ -21,6 +21,7 @@ from brainstorm.ext.onnx_exchange._body import (
     Table,
     onnx,
 )
+from brainstorm.ext.onnx_exchange._tables import PREDICTIONS
 from brainstorm.layers._formula import FormulaLayer
 from brainstorm.layers.expression_layer import ExpressionLayer
 from brainstorm.network import Network
@@ -32,18 +33,15 @@ from brainstorm.utils import get_by_path
 #: Layer type to the function that adds the nodes of a layer, given the exporter and the layer.
 writes = Table()
 
-#: Layers whose predictions do not depend on their other inputs.
-LOSSES = ("CTC", "HingeLoss", "HuberLoss", "SigmoidCE", "SoftmaxCE", "SquaredError")
-
 
 def composes(*type_names: str) -> Callable[[Callable[..., list[str]]], Callable[..., list[str]]]:
     """Register a function that adds the nodes of layers of these types to functions of their own.
 
-    It gets the exporter and the layer, and then what `Exporter.function` passes.
+    It gets the layer, and then what `Exporter.function` passes.
     """
 
     def register(function: Callable[..., list[str]]) -> Callable[..., list[str]]:
-        writes(*type_names)(lambda e, layer: e.function(functools.partial(function, e, layer)))
+        writes(*type_names)(lambda e, layer: e.function(functools.partial(function, layer)))
         return function
 
     return register
@@ -167,12 +165,11 @@ class Exporter:
         return self.first(self.source())
 
     def either(self, write: Callable[..., str]) -> None:
-        """Add an element-wise operator, in the common layout of all inputs."""
+        """Add an element-wise operator, given a body and inputs, in the common layout of these."""
         paths = [self.source(port) for port in self.layer.in_shapes]
-        if all(path in self._first for path in paths):
-            self.put_images(write(*map(self.first, paths)))
-        else:
-            self.put(write(*map(self.plain, paths)))
+        is_first = all(path in self._first for path in paths)
+        get, put = (self.first, self.put_images) if is_first else (self.plain, self.put)
+        put(write(self.body, *map(get, paths)))
 
     def merge(self) -> None:
         """Add the concatenation of all inputs."""
@@ -208,7 +205,7 @@ class Exporter:
         `write` adds the nodes of the function to a body, given the tensors of inputs and parameters
         by name, and returns those of the outputs.
         """
-        layer, helper, body = self.layer, onnx().helper, Body()
+        layer, helper, body = self.layer, onnx().helper, Body(self.where)
         names = [*layer.in_shapes, *layer.parameter_shapes]
         results = write(body, {name: name for name in names})
         results = [body.op("Identity", x) if x in names else x for x in results]
@@ -244,6 +241,7 @@ class Exporter:
         needed = self._needed_outputs(name, output)
         for member, layer in self.net.layers.items():
             self.layer, self.body.scope = layer, member
+            self.body.where = self.where
             if member == INPUT:
                 self._inputs = sorted(needed.get(INPUT, ()))
                 for port in self._inputs:
@@ -271,7 +269,7 @@ class Exporter:
             layer = self.net.layers[name]
             if name in needed and name != INPUT:
                 _writer_of(layer)  # raises an error if there is none
-                ports = ("default",) if layer.type_name in LOSSES else tuple(layer.in_shapes)
+                ports = ("default",) if layer.type_name in PREDICTIONS else tuple(layer.in_shapes)
                 for connection in layer.incoming:
                     if connection.output_name.startswith(".."):
                         self.layer = layer

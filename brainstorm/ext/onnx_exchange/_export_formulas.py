@@ -57,12 +57,11 @@ _COMPOSED: dict[str, Callable[..., str]] = {
 
 
 def compute(
-    body: Body, where: str, formula: Callable[..., Any], operands: Sequence[Variable],
-    names: Sequence[str],
-) -> list[str]:  # fmt: skip
+    body: Body, formula: Callable[..., Any], operands: Sequence[Variable], names: Sequence[str]
+) -> list[str]:
     """Add the nodes of a formula of tensors to a body, and return the names of its values.
 
-    The shapes of operands with T and B begin with `TIME` and `BATCH`; errors name `where`.
+    The shapes of operands with T and B begin with `TIME` and `BATCH`.
     """
     found: Any = formula(*operands)
     if isinstance(found, OpTreeNode | Variable):
@@ -77,11 +76,11 @@ def compute(
             values[x] if isinstance(x, int) else body.constant(float(x.value))
             for x in step.operands
         ]
-        values.append(_apply(body, where, step, arguments))
+        values.append(_apply(body, step, arguments))
     return [values[number] for number in program.outputs]
 
 
-def _apply(body: Body, where: str, step: Step, arguments: list[str]) -> str:
+def _apply(body: Body, step: Step, arguments: list[str]) -> str:
     name, params = step.operator.name, step.params
     if name in _NAMES:
         return body.op(_NAMES[name], *arguments)
@@ -112,10 +111,10 @@ def _apply(body: Body, where: str, step: Step, arguments: list[str]) -> str:
         return body.op("Transpose", arguments[0], perm=list(params["axes"]))
     if name == "reshape" and step.shape[:2] == (TIME, BATCH):
         return body.reshape(arguments[0], [0, 0, *step.shape[2:]])
-    raise NetworkValidationError(f"{where}: ONNX has no counterpart of {name} in its formula.")
+    raise NetworkValidationError(f"{body.where}: ONNX has no counterpart of {name} in its formula.")
 
 
-def activate(body: Body, where: str, name: str, tensor: str) -> str:
+def activate(body: Body, name: str, tensor: str) -> str:
     """Add the nodes of an activation function and return the name of its value."""
     function = activation(name)
     if function.name == "linear":
@@ -124,4 +123,4 @@ def activate(body: Body, where: str, name: str, tensor: str) -> str:
         operator, attributes = ACTIVATIONS[function.name]
         return body.op(operator, tensor, **attributes)
     x = Variable((TIME, BATCH), np.float32, "x")
-    return compute(body, where, function, [x], [tensor])[0]
+    return compute(body, function, [x], [tensor])[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from brainstorm.ext.onnx_exchange._body import BATCH, FLOAT, INT64, TIME, Body
 from brainstorm.ext.onnx_exchange._export import Exporter, composes, writes
 from brainstorm.ext.onnx_exchange._export_formulas import activate, compute
-from brainstorm.ext.onnx_exchange._tables import NORMALIZATIONS
+from brainstorm.ext.onnx_exchange._tables import NORMALIZATIONS, PREDICTIONS
 from brainstorm.layers.expression_layer import ExpressionLayer
 from brainstorm.optree import Variable
 
@@ -32,7 +32,7 @@ def _channels_first(W: np.ndarray) -> np.ndarray:
 def _fully_connected(e: Exporter, layer: Any) -> None:
     W = e.parameter("W", np.transpose if layer.type_name == "FullyConnected" else None)
     y = e.body.op("Add", e.body.op("MatMul", e.flat(), W), e.parameter("bias"))
-    y = activate(e.body, e.where, layer.activation, y)
+    y = activate(e.body, layer.activation, y)
     shape = layer.get_shape("outputs.default").feature_shape
     e.put(y if len(shape) == 1 else e.body.reshape(y, [0, 0, *shape]))
 
@@ -59,7 +59,7 @@ def _filtered(e: Exporter, layer: Any, kind: str, kernel: Sequence[int], **optio
         pads=_pads(layer.padding),
         **options,
     )
-    e.put_images(activate(e.body, e.where, layer.activation, y))
+    e.put_images(activate(e.body, layer.activation, y))
 
 
 @writes("Convolution1D", "Convolution2D", "Convolution3D")
@@ -179,54 +179,36 @@ def _local_response_normalization(e: Exporter, layer: Any) -> None:
 # -- element by element ---------------------------------------------------------------------------
 
 
-@writes("NoOp", "DeltasScaling")
-def _copy(e: Exporter, layer: Any) -> None:
-    e.either(lambda x: x)
+#: Element-wise layer to a function from the layer, a body and inputs to the output.
+_OF_ELEMENTS: dict[str, Callable[..., str]] = {
+    "Add": lambda layer, body, *x: body.op("Sum", *x),
+    "DeltasScaling": lambda layer, body, x: x,
+    "Dropout": lambda layer, body, x: body.op("Dropout", x, body.constant(float(layer.drop_prob))),
+    "Elementwise": lambda layer, body, x: activate(body, layer.activation, x),
+    "Multiply": lambda layer, body, *x: functools.reduce(functools.partial(body.op, "Mul"), x),
+    "NoOp": lambda layer, body, x: x,
+}
 
 
-@writes("Elementwise")
+@writes(*_OF_ELEMENTS)
 def _elementwise(e: Exporter, layer: Any) -> None:
-    e.either(lambda x: activate(e.body, e.where, layer.activation, x))
+    e.either(functools.partial(_OF_ELEMENTS[layer.type_name], layer))
 
 
-@writes("Dropout")
-def _dropout(e: Exporter, layer: Any) -> None:
-    e.either(lambda x: e.body.op("Dropout", x, e.body.constant(float(layer.drop_prob))))
-
-
-@writes("Add")
-def _add(e: Exporter, layer: Any) -> None:
-    e.either(lambda *x: e.body.op("Sum", *x))
-
-
-@writes("Multiply")
-def _multiply(e: Exporter, layer: Any) -> None:
-    e.either(lambda *x: functools.reduce(lambda a, b: e.body.op("Mul", a, b), x))
-
-
-@writes("SoftmaxCE", "CTC")
-def _softmax(e: Exporter, layer: Any) -> None:
-    e.put(e.body.op("Softmax", e.x(), axis=-1), "predictions")
-
-
-@writes("SigmoidCE")
-def _sigmoid(e: Exporter, layer: Any) -> None:
-    e.put(e.body.op("Sigmoid", e.x()), "predictions")
-
-
-@writes("HingeLoss", "HuberLoss", "SquaredError")
+@writes(*PREDICTIONS)
 def _predictions(e: Exporter, layer: Any) -> None:
-    e.put(e.x(), "predictions")
+    kind, options = PREDICTIONS[layer.type_name]
+    e.put(e.x() if kind == "Identity" else e.body.op(kind, e.x(), **options), "predictions")
 
 
 @composes("GLU")
-def _glu(e: Exporter, layer: Any, body: Body, given: Mapping[str, str]) -> list[str]:
+def _glu(layer: Any, body: Body, given: Mapping[str, str]) -> list[str]:
     a, b = body.op("Split", given["default"], outputs=2, axis=-1, num_outputs=2)
-    return [body.op("Mul", a, activate(body, e.where, layer.activation, b))]
+    return [body.op("Mul", a, activate(body, layer.activation, b))]
 
 
 @composes("RMSNorm")
-def _rms_norm(e: Exporter, layer: Any, body: Body, given: Mapping[str, str]) -> list[str]:
+def _rms_norm(layer: Any, body: Body, given: Mapping[str, str]) -> list[str]:
     axes = list(range(2, 2 + len(layer.in_shapes["default"].feature_shape)))
     x = given["default"]
     square = body.op("ReduceMean", body.op("Mul", x, x), body.constant(axes), keepdims=1)
@@ -236,7 +218,7 @@ def _rms_norm(e: Exporter, layer: Any, body: Body, given: Mapping[str, str]) -> 
 
 
 @composes("ChannelPooling")
-def _channel_pooling(e: Exporter, layer: Any, body: Body, given: Mapping[str, str]) -> list[str]:
+def _channel_pooling(layer: Any, body: Body, given: Mapping[str, str]) -> list[str]:
     size, features = layer.kwargs["group_size"], layer.out_shapes["default"].feature_shape
     kind = "ReduceMax" if layer.type == "max" else "ReduceMean"
     groups = body.reshape(given["default"], [0, 0, *features, size])
@@ -244,7 +226,7 @@ def _channel_pooling(e: Exporter, layer: Any, body: Body, given: Mapping[str, st
 
 
 @composes("Expression")
-def _formula(e: Exporter, layer: Any, body: Body, given: Mapping[str, str]) -> list[str]:
+def _formula(layer: Any, body: Body, given: Mapping[str, str]) -> list[str]:
     """Add a layer that is a formula."""
     if isinstance(layer, ExpressionLayer):
         features = {x: layer._features[x] for x in layer._names}
@@ -259,7 +241,7 @@ def _formula(e: Exporter, layer: Any, body: Body, given: Mapping[str, str]) -> l
         whole = (TIME, BATCH, *shape) if is_input else shape
         operands.append(Variable(whole, np.float32, name))
         tensors.append(tensor)
-    return compute(body, e.where, layer.formula, operands, tensors)
+    return compute(body, layer.formula, operands, tensors)
 
 
 # -- rearranging ----------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ def _last_of(body: Body, counts: str, ones: list[int]) -> str:
 
 
 @composes("MultiHeadSelfAttention", "MultiHeadAttention")
-def _attention(e: Exporter, layer: Any, body: Body, given: Mapping[str, str]) -> list[str]:
+def _attention(layer: Any, body: Body, given: Mapping[str, str]) -> list[str]:
     size = layer.get_shape("outputs.default").feature_size
     heads = layer.kwargs["num_heads"]
 
@@ -166,9 +166,7 @@ def _seen_keys(body: Body, causal: bool, x: str, mask: str | None) -> str | None
 
 
 @composes("PositionalEncoding")
-def _positional_encoding(
-    e: Exporter, layer: Any, body: Body, given: Mapping[str, str]
-) -> list[str]:
+def _positional_encoding(layer: Any, body: Body, given: Mapping[str, str]) -> list[str]:
     features = layer.in_shapes["default"].feature_size
     rates = 10000.0 ** (-2.0 * np.arange((features + 1) // 2) / features)
     angles = _angles(body, given["default"], rates)
@@ -180,9 +178,7 @@ def _positional_encoding(
 
 
 @composes("LearnedPositionalEncoding")
-def _learned_positional_encoding(
-    e: Exporter, layer: Any, body: Body, given: Mapping[str, str]
-) -> list[str]:
+def _learned_positional_encoding(layer: Any, body: Body, given: Mapping[str, str]) -> list[str]:
     count = body.op("Shape", given["default"], start=0, end=1)
     zero = body.constant([0])
     rows = body.op("Slice", given["W"], zero, count, zero)

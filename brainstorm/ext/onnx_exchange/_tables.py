@@ -37,6 +37,14 @@ REDUCTIONS = {
 #: Type of a pooling over time to operator.
 POOLINGS = {"avg": "ReduceMean", "max": "ReduceMax", "sum": "ReduceSum"}
 
+#: Loss to the operator that makes predictions of its input `default`, and attributes. They do not
+#: depend on its other inputs.
+PREDICTIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    **dict.fromkeys(("CTC", "SoftmaxCE"), ("Softmax", {"axis": -1})),
+    "SigmoidCE": ("Sigmoid", {}),
+    **dict.fromkeys(("HingeLoss", "HuberLoss", "SquaredError"), ("Identity", {})),
+}
+
 #: Activation to operator and attributes; others are formulas.
 ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "sigmoid": ("Sigmoid", {}),
