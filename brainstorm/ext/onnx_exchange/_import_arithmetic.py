@@ -11,7 +11,7 @@ import numpy as np
 
 from brainstorm.ext.onnx_exchange._body import BOOL, FLOATS, HALVES, INTEGERS
 from brainstorm.ext.onnx_exchange._broadcasting import combine, enlarges, in_memory
-from brainstorm.ext.onnx_exchange._folded import trailing_axes
+from brainstorm.ext.onnx_exchange._fold import trailing_axes
 from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.ext.onnx_exchange._node import Node, reads
 from brainstorm.ext.onnx_exchange._tables import (

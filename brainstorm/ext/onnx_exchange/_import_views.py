@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.ext.onnx_exchange._broadcasting import combine
-from brainstorm.ext.onnx_exchange._folded import slice_numbers, split_sizes
+from brainstorm.ext.onnx_exchange._fold import slice_numbers, split_sizes
 from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.ext.onnx_exchange._node import Node, reads
 from brainstorm.ext.onnx_exchange._values import LEAD, Value, regroup
