@@ -32,9 +32,8 @@ from brainstorm.ext.onnx_exchange import (  # noqa: F401  (most of them register
     _import,
     _import_arithmetic,
     _import_features,
-    _import_images,
-    _import_padding,
     _import_recurrence,
+    _import_sizes,
     _import_views,
     _import_weights,
 )
