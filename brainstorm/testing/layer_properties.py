@@ -242,7 +242,7 @@ def replay_equals_direct_execution(harness: LayerHarness, seed: int) -> None:
         )
     if not layer.is_traceable and not what:
         who = f"layer {layer.name!r} ({layer.type_name}): its passes seem"
-        tell_could_be_traced(who, name, stacklevel=5)
+        tell_could_be_traced(who, name)
 
 
 def _not_traced(harness: LayerHarness, seed: int) -> str:

@@ -127,7 +127,7 @@ def replay_equals_direct_execution(harness: _Harness) -> None:
             f"every step."
         )
     if not is_traceable and not what:
-        tell_could_be_traced(f"modifier {name}: it seems", name, stacklevel=4)
+        tell_could_be_traced(f"modifier {name}: it seems", name)
 
 
 def _not_traced(harness: _Harness) -> tuple[str, bool]:

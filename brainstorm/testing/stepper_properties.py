@@ -205,7 +205,7 @@ def replay_equals_direct_execution(harness: _Harness) -> None:
     if text := harness.find_difference(harness.train(as_it_is), direct):
         harness.fail(f"{text}, although the class does not say that it is traceable")
     if not what:
-        tell_could_be_traced(f"stepper {name}: its steps seem", name, stacklevel=4)
+        tell_could_be_traced(f"stepper {name}: its steps seem", name)
 
 
 def _direct_course(harness: _Harness) -> Course:

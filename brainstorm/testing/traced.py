@@ -25,13 +25,13 @@ def difference(got: np.ndarray, expected: np.ndarray) -> str:
     )
 
 
-def tell_could_be_traced(who: str, name: str, stacklevel: int) -> None:
-    """Warn the caller of `check_...`, so many calls up, that a class could declare more."""
+def tell_could_be_traced(who: str, name: str) -> None:
+    """Warn the caller of `check_...`, which checks a property, that a class could declare more."""
     warnings.warn(
         f"{who} to do nothing but handler operations, the same ones each time. If so, write "
         f"`is_traceable = True` into class {name}: then a training step repeats the operations "
         f"without calling it.",
-        stacklevel=stacklevel + 1,
+        stacklevel=5,
     )
 
 

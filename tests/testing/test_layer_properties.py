@@ -303,8 +303,9 @@ def test_what_could_be_traced_is_told_the_line() -> None:
         "same ones each time. If so, write `is_traceable = True` into class IsSilentLayerImpl: "
         "then a training step repeats the operations without calling it."
     )
-    with pytest.warns(UserWarning, match=f"^{re.escape(text)}$"):
+    with pytest.warns(UserWarning, match=f"^{re.escape(text)}$") as found:
         check_layer(create(IsSilentLayerImpl), IN_SHAPES)
+    assert {warning.filename for warning in found} == {__file__}
 
 
 def test_right_layer_passes() -> None:
