@@ -22,7 +22,7 @@ from brainstorm.ext.onnx_exchange._values import LEAD, Value
 _LAYERS = {"x + y": "Add", "x * y": "Multiply"}
 
 
-def combine(imp: Importer, node: Node, text: str, **operands: Any) -> Value:
+def combine(imp: Importer, text: str, **operands: Any) -> Value:
     """Add a formula of tensors and arrays, whose names are one letter, and return its value.
 
     Arrays of one number become part of the text, and others parameters. One tensor that the arrays
@@ -31,33 +31,33 @@ def combine(imp: Importer, node: Node, text: str, **operands: Any) -> Value:
     values = {x: v for x, v in operands.items() if isinstance(v, Value)}
     arrays = {x: v for x, v in operands.items() if not isinstance(v, Value)}
     if not values:
-        raise node.fail("expected an input that is computed by the graph, got constants.")
+        raise imp.fail("expected an input that is computed by the graph, got constants.")
     text, arrays = _with_numbers(text, arrays)
     rank = max(len(v.axes) if isinstance(v, Value) else v.ndim for v in operands.values())
-    values = dict(zip(values, aligned(node, list(values.values()), rank), strict=True))
+    values = dict(zip(values, aligned(imp.node, list(values.values()), rank), strict=True))
     whole = max(values.values(), key=lambda v: math.prod(v.shape))
     if len(values) == 1 and not any(enlarges(array, whole) for array in arrays.values()):
-        held = {x: in_memory(imp, node, array, whole) for x, array in arrays.items()}
+        held = {x: in_memory(imp, array, whole) for x, array in arrays.items()}
         paths = {x: v.path for x, v in values.items()}
-        return replace(imp.formula(node, text, whole.sizes[2:], **paths, **held), axes=whole.axes)
+        return replace(imp.formula(text, whole.sizes[2:], **paths, **held), axes=whole.axes)
     order = whole.order()
     inputs, shapes = {}, []
     for letter, value in values.items():
-        inputs[letter], shape = imp.arrange(node, value, order, mixed=True)
+        inputs[letter], shape = imp.arrange(value, order, mixed=True)
         shapes.append(shape)
-    held = {x: arranged(node, array, whole, order) for x, array in arrays.items()}
+    held = {x: arranged(imp.node, array, whole, order) for x, array in arrays.items()}
     shapes += [array.shape for array in held.values()]
     try:
         sizes = np.broadcast_shapes(*shapes)
     except ValueError:
         first, *others = [v.shape for v in values.values()] + [v.shape for v in arrays.values()]
         fit = " and ".join(map(imp.shown, others))
-        raise node.fail(f"{fit} does not fit {imp.shown(first)}.") from None
+        raise imp.fail(f"{fit} does not fit {imp.shown(first)}.") from None
     if text in _LAYERS and len(inputs) == 2 and shapes[0] == shapes[1]:
         ports = {"inputs_1": inputs["x"], "inputs_2": inputs["y"]}
-        made = imp.add(node, _LAYERS[text], ports, sizes)
+        made = imp.add(_LAYERS[text], ports, sizes)
     else:
-        made = imp.formula(node, text, sizes, **inputs, **held)
+        made = imp.formula(text, sizes, **inputs, **held)
     return imp.like(whole, order, made)
 
 
@@ -121,11 +121,11 @@ def arranged(node: Node, array: np.ndarray, value: Value, order: Sequence[int]) 
     return array.transpose([*order, *others]).reshape(shape)
 
 
-def in_memory(imp: Importer, node: Node, array: np.ndarray, value: Value) -> np.ndarray:
+def in_memory(imp: Importer, array: np.ndarray, value: Value) -> np.ndarray:
     """Return an array with one axis for each feature of the output that a tensor is a view of."""
-    array = _with_axes_of(node, array, value)
+    array = _with_axes_of(imp.node, array, value)
     if any(size not in (1, whole) for size, whole in zip(array.shape, value.shape, strict=True)):
-        raise node.fail(f"{imp.shown(array.shape)} does not fit {imp.shown(value.shape)}.")
+        raise imp.fail(f"{imp.shown(array.shape)} does not fit {imp.shown(value.shape)}.")
     missing = [i for i in range(2, len(value.sizes)) if i not in value.flat]
     single = replace(value, axes=tuple((i,) for i in (*value.flat, *missing)))
     sizes = [
@@ -133,7 +133,7 @@ def in_memory(imp: Importer, node: Node, array: np.ndarray, value: Value) -> np.
         for size, group in zip(array.shape, value.axes, strict=True)
         for i in group
     ]
-    return arranged(node, array.reshape([*sizes, *[1] * len(missing)]), single, single.order())
+    return arranged(imp.node, array.reshape([*sizes, *[1] * len(missing)]), single, single.order())
 
 
 def _with_axes_of(node: Node, array: np.ndarray, value: Value) -> np.ndarray:
@@ -156,14 +156,14 @@ _QUESTIONS["Xor"] = "x != y"
 
 @reads(*_QUESTIONS)
 def _question(imp: Importer, node: Node) -> Value:
-    made = combine(imp, node, _QUESTIONS[node.kind], **dict(zip("xy", node.inputs, strict=False)))
+    made = combine(imp, _QUESTIONS[node.kind], **dict(zip("xy", node.inputs, strict=False)))
     imp.whole.add(made.path)
     return made
 
 
 @reads("Where")
 def _where(imp: Importer, node: Node) -> Value:
-    return combine(imp, node, "where(x, y, z)", **dict(zip("xyz", node.inputs, strict=True)))
+    return combine(imp, "where(x, y, z)", **dict(zip("xyz", node.inputs, strict=True)))
 
 
 @reads("PRelu")
@@ -174,8 +174,8 @@ def _prelu(imp: Importer, node: Node) -> Value:
     varies = [i for i, size in enumerate(shape) if size > 1]
     fits = len(shape) == len(value.axes) and shape[order[-1]] in (1, value.shape[order[-1]])
     if isinstance(slope, Value) or not fits or varies not in ([], order[-1:]):
-        return combine(imp, node, "relu(x) + y * minimum(x, 0)", x=value, y=slope)
-    path, sizes = imp.arrange(node, value, order)
+        return combine(imp, "relu(x) + y * minimum(x, 0)", x=value, y=slope)
+    path, sizes = imp.arrange(value, order)
     options: dict[str, Any] = {} if varies else {"shared": True}
-    made = imp.add(node, "PReLU", path, sizes, {"slope": slope.ravel()}, **options)
+    made = imp.add("PReLU", path, sizes, {"slope": slope.ravel()}, **options)
     return imp.like(value, order, made)

@@ -31,7 +31,10 @@ class Builder:
         entries: The layers by name.
         timeless: Paths of outputs ('B', ...), which have T = 1 as values.
         lead: The sizes of T and B.
+        node: The node that is being read, for names and messages.
     """
+
+    node: Node
 
     def __init__(self) -> None:
         self.inputs: dict[str, tuple[Any, ...]] = {}
@@ -45,7 +48,6 @@ class Builder:
 
     def add(
         self,
-        node: Node,
         kind: str,
         inputs: str | Mapping[str, str],
         features: Sequence[int],
@@ -53,18 +55,18 @@ class Builder:
         output: str = "default",
         **options: Any,
     ) -> Value:
-        """Add a layer with the name of a node, and return its output, of so many features.
+        """Add a layer with the name of the node, and return its output, of so many features.
 
         Inputs are paths of outputs. Arrays are values of parameters, and of internals as
         ``'internals.x'``. The tensor has one axis for each axis of the output.
         """
         paths = {"default": inputs} if isinstance(inputs, str) else dict(inputs)
         if len({path in self.timeless for path in paths.values()}) > 1:
-            raise node.fail("no layer combines data with time steps and data without.")
+            raise self.fail("no layer combines data with time steps and data without.")
         if (count := math.prod(features)) > LARGEST:
-            raise node.fail(f"expected at most {LARGEST} elements for a step, got {count}.")
+            raise self.fail(f"expected at most {LARGEST} elements for a step, got {count}.")
         taken: ChainMap[str, Any] = ChainMap(self.entries, self._reserved)
-        name = self._unique(node.layer_name, taken)
+        name = self._unique(self.node.layer_name, taken)
         values = {
             key if "." in key else f"parameters.{key}": np.asarray(array)
             for key, array in (arrays or {}).items()
@@ -82,20 +84,20 @@ class Builder:
         sizes = (T, B, *features)
         return Value(path, sizes, tuple((i,) for i in range(len(sizes))))
 
-    def add_same(self, node: Node, value: Value, kind: str, **options: Any) -> Value:
+    def add_same(self, value: Value, kind: str, **options: Any) -> Value:
         """Add a layer that keeps the features of a tensor, and return it with the same axes."""
-        made = self.add(node, kind, value.path, value.sizes[2:], **options)
+        made = self.add(kind, value.path, value.sizes[2:], **options)
         return replace(made, axes=value.axes)
 
-    def pool(self, node: Node, value: Value, kind: str) -> Value:
+    def pool(self, value: Value, kind: str) -> Value:
         """Add a `TimePooling` of the given type, and return it with T = 1 in place of T."""
-        return self.add_same(node, value, "TimePooling", type=kind)
+        return self.add_same(value, "TimePooling", type=kind)
 
-    def reshape(self, node: Node, path: str, shape: Sequence[int]) -> Value:
+    def reshape(self, path: str, shape: Sequence[int]) -> Value:
         """Add a `Reshape`."""
-        return self.add(node, "Reshape", path, shape, shape=list(shape))
+        return self.add("Reshape", path, shape, shape=list(shape))
 
-    def formula(self, node: Node, text: str, features: Sequence[int], **operands: Any) -> Value:
+    def formula(self, text: str, features: Sequence[int], **operands: Any) -> Value:
         """Add an `Expression`; operands are paths of outputs, or arrays, which are parameters."""
         inputs = {
             "default" if name == "x" else name: operand
@@ -104,9 +106,7 @@ class Builder:
         }
         arrays = {name: array for name, array in operands.items() if not isinstance(array, str)}
         shapes = {name: list(array.shape) for name, array in arrays.items()}
-        return self.add(
-            node, "Expression", inputs, features, arrays, formula=text, parameters=shapes
-        )
+        return self.add("Expression", inputs, features, arrays, formula=text, parameters=shapes)
 
     def _unique(self, name: str, taken: Container[str]) -> str:
         """Return a free name, derived from the wanted one."""
@@ -135,7 +135,7 @@ class Builder:
         return self.entries.get(value.path.partition(".")[0])
 
     def arrange(
-        self, node: Node, value: Value, order: Sequence[int], mixed: bool = False
+        self, value: Value, order: Sequence[int], mixed: bool = False
     ) -> tuple[str, tuple[int, ...]]:
         """Return an output with given axes of a tensor as its features, and their sizes.
 
@@ -145,7 +145,7 @@ class Builder:
         """
         groups = [parts(value.axes[axis]) for axis in order]
         if any(g is None or (not mixed and (g[0] or g[2])) for g in groups):
-            raise node.fail("no layer takes T or B as a feature, or in one axis with features.")
+            raise self.fail("no layer takes T or B as a feature, or in one axis with features.")
         features = [g[1] for g in groups if g is not None]
         shape = tuple(math.prod(value.sizes[i] for i in group) for group in features) or (1,)
         wanted = [i for group in features for i in group if value.sizes[i] != 1]
@@ -154,14 +154,14 @@ class Builder:
             rest = [i for i in range(2, len(sizes)) if i not in wanted]
             axes = (0, 1, *wanted, *rest)
             sizes = tuple(sizes[i] for i in axes)
-            path = self.formula(node, f"transpose(x, axes={axes})", sizes[2:], x=path).path
+            path = self.formula(f"transpose(x, axes={axes})", sizes[2:], x=path).path
         if sizes[2:] != shape:
-            path = self.reshape(node, path, shape).path
+            path = self.reshape(path, shape).path
         return path, shape
 
-    def plain(self, node: Node, value: Value) -> tuple[str, tuple[int, ...]]:
+    def plain(self, value: Value) -> tuple[str, tuple[int, ...]]:
         """Return an output with the features of a tensor in their order, and their sizes."""
-        return self.arrange(node, value, value.features)
+        return self.arrange(value, value.features)
 
     def like(self, value: Value, order: Sequence[int], result: Value) -> Value:
         """Return a layer's output as a tensor with the axes of its input.
@@ -190,6 +190,10 @@ class Builder:
                 found.append((abs(rest), text))
         fixed = {size: name for name, size in self.lead.items() if size not in free.values()}
         return min(found)[1] if found else fixed.get(size, str(size))
+
+    def fail(self, why: str) -> NetworkValidationError:
+        """Return the error that the node cannot be imported, and why."""
+        return self.node.fail(why)
 
     # -- the network ------------------------------------------------------------------------------
 

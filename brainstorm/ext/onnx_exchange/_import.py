@@ -102,16 +102,16 @@ class Importer(Builder):
 
     # -- for the functions that read nodes --------------------------------------------------------
 
-    def count_uses(self, node: Node, value: Value) -> float:
-        """Return how many nodes use an input of a node, in any view."""
-        given = zip(node.names, node.inputs, strict=True)
+    def count_uses(self, value: Value) -> float:
+        """Return how many nodes use an input of the node, in any view."""
+        given = zip(self.node.names, self.node.inputs, strict=True)
         name = next(n for n, x in given if isinstance(x, Value) and x.path == value.path)
         return math.inf if name in self._shared else self.uses[name]
 
-    def check_inference(self, node: Node, is_training: bool) -> None:
-        """Raise an error for a node in training mode: before opset 7 all without is_test."""
-        if is_training or (node.opset < 7 and not node.options.get("is_test")):
-            raise node.fail(
+    def check_inference(self, is_training: bool) -> None:
+        """Raise an error for the node in training mode: before opset 7 all without is_test."""
+        if is_training or (self.opset < 7 and not self.node.options.get("is_test")):
+            raise self.fail(
                 "expected a model for inference, got training_mode=1 (in older models is_test=0, "
                 "or outputs of statistics). Export it in eval mode."
             )
@@ -182,7 +182,7 @@ class Importer(Builder):
             inputs = [self._tensor(name) for name in proto.input]
             attributes = {a.name: onnx().helper.get_attribute_value(a) for a in proto.attribute}
             first = proto.input[0] if proto.input else ""
-            node = Node(
+            self.node = node = Node(
                 proto.op_type,
                 proto.name or next(filter(None, proto.output), proto.op_type),
                 inputs,
@@ -244,10 +244,10 @@ class Importer(Builder):
         options = json.loads(described[ENTRY])
         kind, outputs = options.pop("@type"), options.pop("@outputs")
         given = dict(zip(function.input, node.inputs, strict=True))
-        inputs = {n: self.plain(node, x)[0] for n, x in given.items() if isinstance(x, Value)}
+        inputs = {n: self.plain(x)[0] for n, x in given.items() if isinstance(x, Value)}
         arrays = {name: x for name, x in given.items() if isinstance(x, np.ndarray)}
         first, *_ = outputs
-        made = self.add(node, kind, inputs, outputs[first], arrays, first, **options)
+        made = self.add(kind, inputs, outputs[first], arrays, first, **options)
         layer = made.path.partition(".")[0]
         is_timeless = made.path in self.timeless
         return [
@@ -279,14 +279,14 @@ class Importer(Builder):
 
     def _finish(self, name: str) -> str:
         """Return the path of an output of the graph."""
-        node = Node(OUTPUT, name, [self._tensor(name)], names=[name])
+        self.node = node = Node(OUTPUT, name, [self._tensor(name)], names=[name])
         value = node.value()
         order = self._output_order(name, value)
-        path, sizes = self.arrange(node, value, order)
+        path, sizes = self.arrange(value, order)
         if path.startswith(f"{INPUT}.") or self._is_chosen:
             if node.layer_name != INPUT:
                 self._reserved.pop(node.layer_name, None)
-            path = self.add(node, "NoOp", path, sizes).path
+            path = self.add("NoOp", path, sizes).path
         return path
 
     def _output_order(self, name: str, value: Value) -> list[int]:

@@ -66,13 +66,13 @@ def _is_linear(entry: Any) -> bool:
     )
 
 
-def _activated(imp: Importer, node: Node, value: Value, name: str) -> Value:
+def _activated(imp: Importer, value: Value, name: str) -> Value:
     """Set the activation of a layer, or add a layer that is only an activation."""
     entry = imp.entry(value)
-    if node.alone and _is_linear(entry):
+    if imp.node.alone and _is_linear(entry):
         entry.options["activation"] = name
         return value
-    return imp.add_same(node, value, "Elementwise", activation=name)
+    return imp.add_same(value, "Elementwise", activation=name)
 
 
 @reads(*_ACTIVATIONS, *_FORMULAS)
@@ -86,10 +86,10 @@ def _unary(imp: Importer, node: Node) -> Value:
     if not all(math.isfinite(x) for x in options.values() if isinstance(x, float)):
         raise node.fail(f"expected finite attributes, got {node.options}.")
     if activation and all(_is_near(options[key], value) for key, value in wanted.items()):
-        return _activated(imp, node, value, activation)
+        return _activated(imp, value, activation)
     if not text:
         raise node.fail(f"expected {wanted}, got {node.options}.")
-    return combine(imp, node, text.format(**options), x=value)
+    return combine(imp, text.format(**options), x=value)
 
 
 def _is_near(given: Any, wanted: Any) -> bool:
@@ -106,26 +106,26 @@ def _cast(imp: Importer, node: Node) -> Value:
     if to in HALVES and not imp.has_halves:
         raise node.fail("no layer rounds to half precision. Convert the model to float32.")
     if to == BOOL:
-        value = combine(imp, node, "x != 0", x=value)
+        value = combine(imp, "x != 0", x=value)
         imp.whole.add(value.path)
     elif to not in FLOATS:
-        _check_whole(imp, node, value, to)
+        _check_whole(imp, value, to)
     return value
 
 
-def _check_whole(imp: Importer, node: Node, value: Value, to: int) -> None:
+def _check_whole(imp: Importer, value: Value, to: int) -> None:
     """Check that a cast to a type of integers does not change the numbers."""
-    given, wanted = imp.integer_type(node.names[0]), INTEGERS.get(to)
+    given, wanted = imp.integer_type(imp.node.names[0]), INTEGERS.get(to)
     if given is None:
-        if value.path not in imp.whole and not _selects(imp, node.outputs[0]):
-            raise node.fail("no layer makes whole numbers of others.")
+        if value.path not in imp.whole and not _selects(imp, imp.node.outputs[0]):
+            raise imp.fail("no layer makes whole numbers of others.")
     elif (
         wanted is not None
         and np.dtype(wanted).itemsize < 4
         and not np.can_cast(given, wanted)
         and getattr(imp.entry(value), "kind", "") != "Argmax"  # its numbers are small
     ):
-        raise node.fail(f"no layer wraps {given} around to {wanted}. Leave out the cast.")
+        raise imp.fail(f"no layer wraps {given} around to {wanted}. Leave out the cast.")
 
 
 def _selects(imp: Importer, name: str) -> bool:
@@ -147,15 +147,15 @@ def _clip(imp: Importer, node: Node) -> Value:
     for sign, function, end in zip((-1, 1), ("maximum", "minimum"), ends, strict=True):
         if end is not None and float(end) != sign * math.inf:
             text = f"{function}({text}, {float(end)!r})"
-    return combine(imp, node, text, x=node.value())
+    return combine(imp, text, x=node.value())
 
 
 @reads("Dropout")
 def _dropout(imp: Importer, node: Node) -> Value:
     value = node.value()
-    imp.check_inference(node, bool(np.any(node.constant(2, False))))
+    imp.check_inference(bool(np.any(node.constant(2, False))))
     probability = float(node.constant(1, node.options.get("ratio", 0.5)))
-    return imp.add_same(node, value, "Dropout", drop_prob=round(probability, 6))
+    return imp.add_same(value, "Dropout", drop_prob=round(probability, 6))
 
 
 # -- quantization ---------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def _quantize(imp: Importer, node: Node) -> Value:
         raise node.fail(f"expected a scale > 0, got {float(scale)}.")
     limits = np.iinfo(zero.dtype)
     low, high = (float((end - int(zero)) * float(scale)) for end in (limits.min, limits.max))
-    return combine(imp, node, f"minimum(maximum(x, ({low!r})), ({high!r}))", x=value)
+    return combine(imp, f"minimum(maximum(x, ({low!r})), ({high!r}))", x=value)
 
 
 @reads("DequantizeLinear")
@@ -184,7 +184,7 @@ def _dequantize(imp: Importer, node: Node) -> Value:
     scale, zero = (np.asarray(node.constant(i, 0)) for i in (1, 2))
     if scale.size > 1:
         raise node.fail("no layer has a scale for each channel.")
-    return combine(imp, node, f"(x - ({float(zero)!r})) * {float(scale)!r}", x=value)
+    return combine(imp, f"(x - ({float(zero)!r})) * {float(scale)!r}", x=value)
 
 
 # -- two operands ---------------------------------------------------------------------------------
@@ -199,13 +199,13 @@ def _arithmetic(imp: Importer, node: Node) -> Any:
     if not others:
         return result
     if node.kind == "Mod" and node.options.get("fmod"):
-        return combine(imp, node, "fmod(x, y)", x=result, y=others[0])
+        return combine(imp, "fmod(x, y)", x=result, y=others[0])
     if node.kind not in ("Max", "Min") and len(others) == 1:
         others = [_aligned(node, result, others[0])]
     if (integer := imp.integer_type(node.names[0])) is not None:
         _check_integers(node, integer, others)
         if node.kind == "Div":  # the quotient is truncated
-            return combine(imp, node, "(x - fmod(x, y)) / y", x=result, y=others[0])
+            return combine(imp, "(x - fmod(x, y)) / y", x=result, y=others[0])
     for place, other in enumerate(others):
         step = replace(node, alone=node.alone and place == 0)
         result = _two(imp, step, result, other)
@@ -232,27 +232,27 @@ def _aligned(node: Node, first: Any, other: Any) -> Any:
 def _two(imp: Importer, node: Node, a: Any, b: Any) -> Any:
     name = _BINARY[node.kind]
     if isinstance(a, Value) and isinstance(b, Value):
-        if node.kind == "Mul" and (gated := _silu(imp, node, a, b) or _silu(imp, node, b, a)):
+        if node.kind == "Mul" and (gated := _silu(imp, a, b) or _silu(imp, b, a)):
             return gated
-        return combine(imp, node, formula_of(name, "x", "y"), x=a, y=b)
+        return combine(imp, formula_of(name, "x", "y"), x=a, y=b)
     if isinstance(a, Value):
         value, constant, is_alone = a, b, node.alone
         text = formula_of(name, "x", "c")
     elif isinstance(b, Value):
-        value, constant, is_alone = b, a, imp.count_uses(node, b) == 1
+        value, constant, is_alone = b, a, imp.count_uses(b) == 1
         text = formula_of(name, "c", "x")
     else:
         raise node.fail("expected at most one constant in front.")
     entry = imp.entry(value)
     if node.kind == "Add" and is_alone and _is_linear(entry) and not enlarges(constant, value):
-        array = in_memory(imp, node, constant, value)
+        array = in_memory(imp, constant, value)
         if array.size == array.shape[-1]:
             entry.arrays["parameters.bias"] = entry.arrays["parameters.bias"] + array.ravel()
             return value
-    return combine(imp, node, text, x=value, c=constant)
+    return combine(imp, text, x=value, c=constant)
 
 
-def _silu(imp: Importer, node: Node, x: Value, gate: Value) -> Value | None:
+def _silu(imp: Importer, x: Value, gate: Value) -> Value | None:
     """Replace x times its sigmoid by one activation, in the layer if x is not used otherwise.
 
     `None` if the gate is not the sigmoid of x, or used otherwise.
@@ -262,10 +262,10 @@ def _silu(imp: Importer, node: Node, x: Value, gate: Value) -> Value | None:
         entry is None
         or (entry.kind, entry.options.get("activation")) != ("Elementwise", "sigmoid")
         or (entry.inputs["default"], gate.axes) != (x.path, x.axes)
-        or imp.count_uses(node, gate) != 1
+        or imp.count_uses(gate) != 1
     ):
         return None
-    if imp.count_uses(node, x) == 2 and _is_linear(source):
+    if imp.count_uses(x) == 2 and _is_linear(source):
         del imp.entries[gate.path.partition(".")[0]]
         source.options["activation"] = "silu"
         return x

@@ -14,24 +14,26 @@ from brainstorm.ext.onnx_exchange._values import Value
 # -- normalizations -------------------------------------------------------------------------------
 
 
-def _of_channels(imp: Importer, node: Node, kind: str, **given: Any) -> Value:
+def _of_channels(imp: Importer, kind: str, **given: Any) -> Value:
     """Add a normalization of (N, C, ...), some of whose options are given."""
-    value = node.value()
+    value = imp.node.value()
     if value.lead != (0,):
-        raise node.fail(f"expected (N, C, ...), got {imp.shown(value.shape)}.")
+        raise imp.fail(f"expected (N, C, ...), got {imp.shown(value.shape)}.")
     _, names, options = NORMALIZATIONS[kind]
     order = value.order(1)
-    path, sizes = imp.arrange(node, value, order)
-    arrays = {name: node.constant(1 + place) for place, name in enumerate(names)}
-    found = {key: node.number(name) for key, name in options.items() if name in node.options}
-    return imp.like(value, order, imp.add(node, kind, path, sizes, arrays, **found | given))
+    path, sizes = imp.arrange(value, order)
+    arrays = {name: imp.node.constant(1 + place) for place, name in enumerate(names)}
+    found = {
+        key: imp.node.number(name) for key, name in options.items() if name in imp.node.options
+    }
+    return imp.like(value, order, imp.add(kind, path, sizes, arrays, **found | given))
 
 
 @reads("BatchNormalization")
 def _batch_norm(imp: Importer, node: Node) -> Value:
     has_statistics = node.opset < 14 and len(node.outputs) > 1
-    imp.check_inference(node, has_statistics or bool(node.options.get("training_mode")))
-    return _of_channels(imp, node, "BatchNorm")
+    imp.check_inference(has_statistics or bool(node.options.get("training_mode")))
+    return _of_channels(imp, "BatchNorm")
 
 
 @reads("GroupNormalization", "InstanceNormalization")
@@ -41,14 +43,14 @@ def _group_norm(imp: Importer, node: Node) -> Value:
     if not is_instance and len(node.constant(1)) != channels:
         raise node.fail("expected one scale per channel (opset 21), got one per group.")
     groups = channels if is_instance else node.options["num_groups"]
-    return _of_channels(imp, node, "GroupNorm", num_groups=groups)
+    return _of_channels(imp, "GroupNorm", num_groups=groups)
 
 
 @reads("LRN")
 def _local_response_normalization(imp: Importer, node: Node) -> Value:
     if node.options["size"] % 2 == 0:
         raise node.fail("expected an odd size; in even windows the layer's centre is another.")
-    return _of_channels(imp, node, "LocalResponseNormalization")
+    return _of_channels(imp, "LocalResponseNormalization")
 
 
 @reads("LayerNormalization")
@@ -64,10 +66,10 @@ def _layer_norm(imp: Importer, node: Node) -> Value:
     rest = [i for i in value.memory_order(value.features) if i not in axes]
     if any(value.shape[i] != 1 for i in rest):
         order = [*rest, *axes]
-        path, sizes = imp.arrange(node, value, order)
+        path, sizes = imp.arrange(value, order)
         along = f"axis={tuple(range(-len(axes), 0))}"
         text = f"(x - mean(x, {along})) / sqrt(var(x, {along}) + {epsilon!r}) * gamma + beta"
-        made = imp.formula(node, text, sizes, x=path, gamma=gamma, beta=beta)
+        made = imp.formula(text, sizes, x=path, gamma=gamma, beta=beta)
         return imp.like(value, order, made)
     order = value.memory_order(axes)
     arrays = {
@@ -76,8 +78,8 @@ def _layer_norm(imp: Importer, node: Node) -> Value:
     }
     single = value.without(rest)
     shift = rank - len(single.axes)
-    path, sizes = imp.arrange(node, single, [i - shift for i in order])
-    made = imp.add(node, "LayerNorm", path, sizes, arrays, epsilon=epsilon)
+    path, sizes = imp.arrange(single, [i - shift for i in order])
+    made = imp.add("LayerNorm", path, sizes, arrays, epsilon=epsilon)
     return imp.like(value, order, made)
 
 
@@ -93,14 +95,14 @@ def _softmax(imp: Importer, node: Node) -> Value:
         raise node.fail("no layer has a softmax over time steps or sequences.")
     axes = [i for i in axes if value.shape[i] > 1] or axes[:1]
     order = value.order(*axes)
-    path, sizes = imp.arrange(node, value, order, mixed=True)
+    path, sizes = imp.arrange(value, order, mixed=True)
     if node.kind == "Softmax" and node.is_last and len(axes) == 1:
-        made = imp.add(node, "SoftmaxCE", path, sizes, output="predictions")
+        made = imp.add("SoftmaxCE", path, sizes, output="predictions")
         imp.add_loss(made.path.partition(".")[0], (*sizes[:-1], 1))
     else:
         name = "softmax" if node.kind == "Softmax" else "log_softmax"
         along = tuple(range(-len(axes), 0))
-        made = imp.formula(node, f"{name}(x, axis={along})", sizes, x=path)
+        made = imp.formula(f"{name}(x, axis={along})", sizes, x=path)
     return imp.like(value, order, made)
 
 
@@ -130,20 +132,20 @@ def _reduction(imp: Importer, node: Node) -> Value:
     axes = sorted({node.axis(i, rank) for i in axes or range(rank)})
     removed = () if node.options.get("keepdims", 1) else axes
     if [value.axes[i] for i in axes] == [(0,)] and node.kind in _POOLINGS:
-        return imp.pool(node, value, _POOLINGS[node.kind]).without(removed)
+        return imp.pool(value, _POOLINGS[node.kind]).without(removed)
     if not set(axes) <= set(value.features):
         raise node.fail("no layer reduces sequences, or time steps so, or with other axes.")
     kind = {"ReduceMean": "avg", "ReduceMax": "max"}.get(node.kind)
     rest = [i for i in value.memory_order(value.features) if i not in axes]
     if len(value.features) == 3 and len(axes) == 2 and kind:
-        path, sizes = imp.arrange(node, value, [*axes, *rest])
-        made = imp.add(node, "GlobalPooling2D", path, sizes[2:], type=kind)
+        path, sizes = imp.arrange(value, [*axes, *rest])
+        made = imp.add("GlobalPooling2D", path, sizes[2:], type=kind)
     else:
         order = [*rest, *axes]
-        path, sizes = imp.arrange(node, value, order)
+        path, sizes = imp.arrange(value, order)
         reduced = tuple(range(2 + len(rest), 2 + len(order)))
         text = _REDUCTIONS[node.kind].format(f"axis={reduced}, keepdims=True")
-        made = imp.formula(node, text, [*sizes[: len(rest)], *[1] * len(axes)], x=path)
+        made = imp.formula(text, [*sizes[: len(rest)], *[1] * len(axes)], x=path)
     return imp.like(value, rest, made).without(removed)
 
 
@@ -160,7 +162,7 @@ def _along_axes(imp: Importer, node: Node) -> Value:
     if not set(axes) <= set(value.features):
         raise node.fail("no layer computes it over time steps or sequences.")
     order = value.order(*axes)
-    path, sizes = imp.arrange(node, value, order)
+    path, sizes = imp.arrange(value, order)
     along = tuple(range(-len(axes), 0))
     text = {
         "CumSum": "cumsum(x, axis=-1)",
@@ -169,7 +171,7 @@ def _along_axes(imp: Importer, node: Node) -> Value:
     }[node.kind]
     if options.get("p") == 1:
         text = "x / maximum(sum(abs(x), axis=-1), 1e-37)"
-    return imp.like(value, order, imp.formula(node, text, sizes, x=path))
+    return imp.like(value, order, imp.formula(text, sizes, x=path))
 
 
 @reads("ArgMax")
@@ -179,7 +181,7 @@ def _argmax(imp: Importer, node: Node) -> Value:
     if axis not in value.features or node.options.get("select_last_index"):
         raise node.fail("no layer has an argmax over time steps or sequences, or the last one.")
     order = value.order(axis)
-    path, sizes = imp.arrange(node, value, order)
-    made = imp.like(value, order, imp.add(node, "Argmax", path, [*sizes[:-1], 1]))
+    path, sizes = imp.arrange(value, order)
+    made = imp.like(value, order, imp.add("Argmax", path, [*sizes[:-1], 1]))
     imp.whole.add(made.path)
     return made if node.options.get("keepdims", 1) else made.without([axis])

@@ -36,35 +36,33 @@ def _recurrence(imp: Importer, node: Node) -> list[Any]:
     for number, is_backward in enumerate(backwards):
         path, features = value.path, value.sizes[2:]
         if is_backward:
-            path = imp.add(node, "Reverse", path, features).path
+            path = imp.add("Reverse", path, features).path
         options = {"size": size, "activation": _activation(node, number)}
         kind, gates, _ = _LAYERS[node.kind]
         arrays = _weights(node, number, permutation).parameters(kind, gates)
         arrays |= _peepholes(node, number, size) if kind == "Lstm" else {}
-        one = imp.add(node, kind, path, [size], arrays, **options)
+        one = imp.add(kind, path, [size], arrays, **options)
         if gives_last:
-            last.append(imp.pool(node, one, "last"))
+            last.append(imp.pool(one, "last"))
         if gives_all and is_backward:
-            one = imp.add(node, "Reverse", one.path, [size])
+            one = imp.add("Reverse", one.path, [size])
         made.append(one)
     return [
-        _directions(imp, node, made, ((0,), (2,), (1,), (3,))) if gives_all else None,
-        _directions(imp, node, last, ((2,), (1,), (3,))) if gives_last else None,
+        _directions(imp, made, ((0,), (2,), (1,), (3,))) if gives_all else None,
+        _directions(imp, last, ((2,), (1,), (3,))) if gives_last else None,
         None,
     ]
 
 
-def _directions(
-    imp: Importer, node: Node, made: Sequence[Value], axes: tuple[tuple[int, ...], ...]
-) -> Value:
+def _directions(imp: Importer, made: Sequence[Value], axes: tuple[tuple[int, ...], ...]) -> Value:
     """Return the outputs of one or two directions, with `axes`, where number 2 is the direction."""
     size = made[0].sizes[-1]
     if len(made) == 1:
         single: dict[tuple[int, ...], tuple[int, ...]] = {(2,): (), (3,): (2,)}
         return replace(made[0], axes=tuple(single.get(axis, axis) for axis in axes))
     ports = {f"inputs_{i + 1}": one.path for i, one in enumerate(made)}
-    merged = imp.add(node, "Merge", ports, [2 * size])
-    both = imp.reshape(node, merged.path, [2, size])
+    merged = imp.add("Merge", ports, [2 * size])
+    both = imp.reshape(merged.path, [2, size])
     return replace(both, axes=axes)
 
 

@@ -44,14 +44,14 @@ def _resize(imp: Importer, node: Node) -> Value:
     if len(order) == 3 and order[2] not in places and all(
         _is_usual(at, value.shape[axis], mode) for axis, at in places.items()
     ):  # fmt: skip
-        path, (*image, channels) = imp.arrange(node, value, order)
+        path, (*image, channels) = imp.arrange(value, order)
         size = [len(places.get(i, range(n))) for i, n in zip(order, image, strict=False)]
         shape = [*size, channels]
-        made = imp.add(node, "Upsampling2D", path, shape, size=size, type=_TYPES[mode])
+        made = imp.add("Upsampling2D", path, shape, size=size, type=_TYPES[mode])
         return imp.like(value, order, made)
     for axis, at in places.items():
         along = _upsampled if _is_usual(at, value.shape[axis], mode) else _interpolated
-        value = along(imp, node, value, axis, at, mode)
+        value = along(imp, value, axis, at, mode)
     return value
 
 
@@ -111,25 +111,21 @@ def _is_usual(places: np.ndarray, size: int, mode: str) -> bool:
     return np.allclose(places, np.clip((i + 0.5) * size / result - 0.5, 0, size - 1), 1e-6, 1e-6)
 
 
-def _upsampled(
-    imp: Importer, node: Node, value: Value, axis: int, places: np.ndarray, mode: str
-) -> Value:
+def _upsampled(imp: Importer, value: Value, axis: int, places: np.ndarray, mode: str) -> Value:
     """Return a tensor with one axis resized, as images with so many rows."""
     order = value.order()
-    path, sizes = imp.arrange(node, value, order)
+    path, sizes = imp.arrange(value, order)
     place = order.index(axis)
     before, after = sizes[:place], sizes[place + 1 :]
     rows, cells, channels = math.prod(before), sizes[place], math.prod(after)
     image, size = [rows, cells, channels], [rows, len(places)]
-    path = imp.reshape(node, path, image).path
-    made = imp.add(node, "Upsampling2D", path, [*size, channels], size=size, type=_TYPES[mode])
-    made = imp.reshape(node, made.path, [*before, len(places), *after])
+    path = imp.reshape(path, image).path
+    made = imp.add("Upsampling2D", path, [*size, channels], size=size, type=_TYPES[mode])
+    made = imp.reshape(made.path, [*before, len(places), *after])
     return imp.like(value, order, made)
 
 
-def _interpolated(
-    imp: Importer, node: Node, value: Value, axis: int, places: np.ndarray, mode: str
-) -> Value:
+def _interpolated(imp: Importer, value: Value, axis: int, places: np.ndarray, mode: str) -> Value:
     """Return a tensor with one axis resized by a table."""
     size, columns = value.shape[axis], np.arange(len(places))
     low = np.floor(places).astype(int)
@@ -137,17 +133,17 @@ def _interpolated(
     matrix[low, columns] += 1 - (places - low)
     matrix[np.minimum(low + 1, size - 1), columns] += places - low
     order = value.order(axis)
-    path, sizes = imp.arrange(node, value, order)
+    path, sizes = imp.arrange(value, order)
     rows = [math.prod(sizes[:-1]), size]
-    path = imp.reshape(node, path, rows).path
-    path = imp.formula(node, "x @ y", [rows[0], len(places)], x=path, y=matrix).path
-    made = imp.reshape(node, path, [*sizes[:-1], len(places)])
+    path = imp.reshape(path, rows).path
+    path = imp.formula("x @ y", [rows[0], len(places)], x=path, y=matrix).path
+    made = imp.reshape(path, [*sizes[:-1], len(places)])
     return imp.like(value, order, made)
 
 
 @reads("DepthToSpace", "SpaceToDepth")
 def _blocks(imp: Importer, node: Node) -> Value:
-    value, order, path, (rows, columns, channels) = images(imp, node, 2)
+    value, order, path, (rows, columns, channels) = images(imp, 2)
     block = node.options.get("blocksize", 0)
     if block < 1:
         raise node.fail(f"expected a blocksize >= 1, got {block}.")
@@ -157,7 +153,7 @@ def _blocks(imp: Importer, node: Node) -> Value:
     if node.kind == "DepthToSpace":
         mode = node.options.get("mode", b"DCR").decode()
         features = [rows * block, columns * block, channels // area]
-    made = imp.add(node, node.kind, path, features, block=block, order=mode)
+    made = imp.add(node.kind, path, features, block=block, order=mode)
     return imp.like(value, order, made)
 
 
@@ -181,33 +177,33 @@ def _pad(imp: Importer, node: Node) -> Value:
             raise node.fail(f"expected pads that leave an axis 1 to {LARGEST} cells, got {pads}.")
     mode = node.options.get("mode", b"constant").decode()
     if mode == "constant":
-        return _padded(imp, node, value, sides)
+        return _padded(imp, value, sides)
     if mode not in ("reflect", "edge", "wrap"):
         raise node.fail(f"no layer pads with mode {mode!r}.")
     for axis, side in sides.items():
         indices = np.pad(np.arange(value.shape[axis]), side, mode)
-        value = pick(imp, node, value, axis, indices.tolist())
+        value = pick(imp, value, axis, indices.tolist())
     return value
 
 
-def _padded(imp: Importer, node: Node, value: Value, sides: Mapping[int, tuple[int, int]]) -> Value:
+def _padded(imp: Importer, value: Value, sides: Mapping[int, tuple[int, int]]) -> Value:
     """Return a tensor with cells of one value around it; negative numbers remove cells."""
     for axis, side in sides.items():
         before, after = (max(0, -cells) for cells in side)
-        value = slice_axis(imp, node, value, axis, before, value.shape[axis] - after)
+        value = slice_axis(imp, value, axis, before, value.shape[axis] - after)
     order = value.order()
     ends = [sides.get(axis, (0, 0)) for axis in order]
     padding = [(max(0, before), max(0, after)) for before, after in ends]
     if not any(map(any, padding)):
         return value
-    path, sizes = imp.arrange(node, value, order)
+    path, sizes = imp.arrange(value, order)
     if any(padding[-1]):  # a layer pads all axes but the last
-        path = imp.reshape(node, path, [*sizes, 1]).path
+        path = imp.reshape(path, [*sizes, 1]).path
         sizes, padding = (*sizes, 1), [*padding, (0, 0)]
     size = [cells + sum(side) for cells, side in zip(sizes, padding, strict=True)]
-    number = float(np.asarray(node.constant(2, node.options.get("value", 0.0))).item())
+    number = float(np.asarray(imp.node.constant(2, imp.node.options.get("value", 0.0))).item())
     largest = np.finfo(np.float32).max.item()  # stands for infinity
-    made = imp.add(node, "Padding", path, size, padding=as_padding(padding[:-1]),
+    made = imp.add("Padding", path, size, padding=as_padding(padding[:-1]),
                    value=float(np.clip(number, -largest, largest)))  # fmt: skip
     return imp.like(value, order, made)
 
@@ -226,13 +222,13 @@ def _repeat(imp: Importer, node: Node) -> Value:
         if count > 1 and (node.kind == "Tile" or size == 1):
             if axis not in value.features:
                 raise node.fail("no layer repeats time steps or sequences.")
-            value = _repeated(imp, node, value, axis, count)
+            value = _repeated(imp, value, axis, count)
     return value
 
 
-def _repeated(imp: Importer, node: Node, value: Value, axis: int, count: int) -> Value:
+def _repeated(imp: Importer, value: Value, axis: int, count: int) -> Value:
     """Return repetitions of a tensor along an axis, by doubling."""
     if count == 1:
         return value
-    half = _repeated(imp, node, value, axis, count // 2)
-    return join(imp, node, [half, half, *[value] * (count % 2)], axis)
+    half = _repeated(imp, value, axis, count // 2)
+    return join(imp, [half, half, *[value] * (count % 2)], axis)

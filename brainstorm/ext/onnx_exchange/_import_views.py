@@ -82,10 +82,10 @@ def _reshape(imp: Importer, node: Node) -> Value:
     axes = regroup(value.sizes, value.flat, shape)
     if axes is not None:
         return replace(value, axes=axes)
-    return _cut(imp, node, value, shape)
+    return _cut(imp, value, shape)
 
 
-def _cut(imp: Importer, node: Node, value: Value, shape: Sequence[int]) -> Value:
+def _cut(imp: Importer, value: Value, shape: Sequence[int]) -> Value:
     """Return a tensor in a shape that divides axes, which must be features, by a layer."""
     flat = [i for i in value.flat if value.sizes[i] != 1 or i in LEAD]
     ends = itertools.accumulate([1, *(value.sizes[i] for i in flat)], operator.mul)
@@ -98,7 +98,7 @@ def _cut(imp: Importer, node: Node, value: Value, shape: Sequence[int]) -> Value
         cuts = [point for point in points if start <= point <= end]
         is_cut = len(cuts) > 2 and axis in LEAD
         if is_cut or any(b % a for a, b in itertools.pairwise(cuts)):
-            raise node.fail(f"no layer makes {imp.shown(shape)} of {imp.shown(value.shape)}.")
+            raise imp.fail(f"no layer makes {imp.shown(shape)} of {imp.shown(value.shape)}.")
         if axis in LEAD:
             places.setdefault(start, []).append(axis)
         else:
@@ -108,9 +108,9 @@ def _cut(imp: Importer, node: Node, value: Value, shape: Sequence[int]) -> Value
         start = end
     single = replace(value, axes=tuple((i,) for i in flat))
     order = [i for i, axis in enumerate(flat) if axis not in LEAD]
-    path, sizes = imp.arrange(node, single, order)
+    path, sizes = imp.arrange(single, order)
     if list(sizes) != (features := features or [1]):
-        path = imp.reshape(node, path, features).path
+        path = imp.reshape(path, features).path
     sizes = (*value.sizes[:2], *features)
     axes: list[tuple[int, ...]] = []
     start = 1
@@ -137,61 +137,61 @@ def _concat(imp: Importer, node: Node) -> Value:
     if axis in first.lead:
         raise node.fail("no layer joins time steps or sequences.")
     if not all(isinstance(value, Value) for value in values):
-        values = [_filled(imp, node, first, axis, value) for value in values]
-    return join(imp, node, values, axis)
+        values = [_filled(imp, first, axis, value) for value in values]
+    return join(imp, values, axis)
 
 
-def _filled(imp: Importer, node: Node, like: Value, axis: int, part: Any) -> Value:
+def _filled(imp: Importer, like: Value, axis: int, part: Any) -> Value:
     """Return a constant as a tensor with the T and B of another one."""
     if isinstance(part, Value):
         return part
-    zeros = slice_axis(imp, node, like, axis, 0, 1)
-    return combine(imp, node, "minimum(maximum(x, 0), 0) + y", x=zeros, y=part)
+    zeros = slice_axis(imp, like, axis, 0, 1)
+    return combine(imp, "minimum(maximum(x, 0), 0) + y", x=zeros, y=part)
 
 
-def join(imp: Importer, node: Node, values: Sequence[Value], axis: int) -> Value:
+def join(imp: Importer, values: Sequence[Value], axis: int) -> Value:
     """Return tensors concatenated along an axis of features."""
     first, *others = values
     order = first.order(axis)
-    path, sizes = imp.arrange(node, first, order)
+    path, sizes = imp.arrange(first, order)
     made = Value(path, (*first.sizes[:2], *sizes), ())
     for value in others:
-        other, more = imp.arrange(node, value, order)
+        other, more = imp.arrange(value, order)
         if more[:-1] != sizes[:-1]:
-            raise node.fail(f"{imp.shown(value.shape)} does not fit {imp.shown(first.shape)}.")
+            raise imp.fail(f"{imp.shown(value.shape)} does not fit {imp.shown(first.shape)}.")
         sizes = (*sizes[:-1], sizes[-1] + more[-1])
-        made = imp.add(node, "Merge", {"inputs_1": made.path, "inputs_2": other}, sizes)
+        made = imp.add("Merge", {"inputs_1": made.path, "inputs_2": other}, sizes)
     return imp.like(first, order, made)
 
 
-def pick(imp: Importer, node: Node, value: Value, axis: int, indices: Sequence[int]) -> Value:
+def pick(imp: Importer, value: Value, axis: int, indices: Sequence[int]) -> Value:
     """Return some indices of an axis, in any order, by as few parts as there are runs."""
     ends = [i for i, (a, b) in enumerate(itertools.pairwise(indices), 1) if b != a + 1]
     runs = [(indices[a], indices[b - 1] + 1) for a, b in
             itertools.pairwise([0, *ends, len(indices)])]  # fmt: skip
     if len(runs) > MOST_PARTS:
-        raise node.fail(
+        raise imp.fail(
             f"no layer takes indices of an axis in {len(runs)} parts, but in up to {MOST_PARTS}."
         )
-    parts = [slice_axis(imp, node, value, axis, start, stop) for start, stop in runs]
-    return parts[0] if len(parts) == 1 else join(imp, node, parts, axis)
+    parts = [slice_axis(imp, value, axis, start, stop) for start, stop in runs]
+    return parts[0] if len(parts) == 1 else join(imp, parts, axis)
 
 
-def every(imp: Importer, node: Node, value: Value, axis: int, indices: range) -> Value:
+def every(imp: Importer, value: Value, axis: int, indices: range) -> Value:
     """Return indices of an axis with a step: one index of each block."""
     step, count, size = indices.step, len(indices), value.shape[axis]
     start = indices.start - max(0, indices.start + count * step - size)
     if step < 2 or count < 3 or start < 0 or axis not in value.features:
-        return pick(imp, node, value, axis, list(indices))
-    part = slice_axis(imp, node, value, axis, start, start + count * step)
+        return pick(imp, value, axis, list(indices))
+    part = slice_axis(imp, value, axis, start, start + count * step)
     order = part.order()
-    path, sizes = imp.arrange(node, part, order)
+    path, sizes = imp.arrange(part, order)
     place = order.index(axis)
     blocks = [*sizes[:place], count, step, *sizes[place + 1 :]]
-    path = imp.reshape(node, path, blocks).path
+    path = imp.reshape(path, blocks).path
     first = indices.start - start
     sizes = (*sizes[:place], count, 1, *sizes[place + 1 :])
-    made = imp.add(node, "Slice", path, sizes, start=first, stop=first + 1, axis=place + 1)
+    made = imp.add("Slice", path, sizes, start=first, stop=first + 1, axis=place + 1)
     result = imp.like(part, order[: place + 1], made)
     axes = list(result.axes)
     for behind, i in enumerate(order[place + 1 :], place + 2):
@@ -199,19 +199,19 @@ def every(imp: Importer, node: Node, value: Value, axis: int, indices: range) ->
     return replace(result, axes=tuple(axes))
 
 
-def slice_axis(imp: Importer, node: Node, value: Value, axis: int, start: int, stop: int) -> Value:
+def slice_axis(imp: Importer, value: Value, axis: int, start: int, stop: int) -> Value:
     """Return the indices ``start <= i < stop`` of an axis of a tensor."""
     if (start, stop) == (0, value.shape[axis]):
         return value
     if value.axes[axis] == (0,) and start == stop - 1 == value.shape[axis] - 1:
-        return imp.pool(node, value, "last")
+        return imp.pool(value, "last")
     if axis not in value.features:
-        raise node.fail("no layer takes some of the time steps or sequences, but the last step.")
+        raise imp.fail("no layer takes some of the time steps or sequences, but the last step.")
     order = value.order()
-    path, sizes = imp.arrange(node, value, order)
+    path, sizes = imp.arrange(value, order)
     place = order.index(axis)
     sizes = (*sizes[:place], stop - start, *sizes[place + 1 :])
-    made = imp.add(node, "Slice", path, sizes, start=start, stop=stop, axis=place)
+    made = imp.add("Slice", path, sizes, start=start, stop=stop, axis=place)
     return imp.like(value, order, made)
 
 
@@ -223,13 +223,13 @@ def _slice(imp: Importer, node: Node) -> Value:
         size = value.shape[axis]
         first, last, _ = slice(start, end, step).indices(size)
         if step == -1 and (first, last) == (size - 1, -1) and value.axes[axis] == (0,):
-            value = imp.add_same(node, value, "Reverse")
+            value = imp.add_same(value, "Reverse")
         elif step != 1 and range(first, last, step):
-            value = every(imp, node, value, axis, range(first, last, step))
+            value = every(imp, value, axis, range(first, last, step))
         elif last <= first:
             raise node.fail(f"expected that something is left of {size}, got {start}:{end}:{step}.")
         else:
-            value = slice_axis(imp, node, value, axis, first, last)
+            value = slice_axis(imp, value, axis, first, last)
     return value
 
 
@@ -240,6 +240,5 @@ def _split(imp: Importer, node: Node) -> list[Value]:
     sizes = split_sizes(node, value.shape[axis])
     ends = np.cumsum(sizes).tolist()
     return [
-        slice_axis(imp, node, value, axis, end - size, end)
-        for size, end in zip(sizes, ends, strict=True)
+        slice_axis(imp, value, axis, end - size, end) for size, end in zip(sizes, ends, strict=True)
     ]

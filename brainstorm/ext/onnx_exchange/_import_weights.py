@@ -21,27 +21,27 @@ Sides = list[tuple[int, int]]
 # -- matrices -------------------------------------------------------------------------------------
 
 
-def _linear(imp: Importer, node: Node, value: Value, W: np.ndarray, bias: np.ndarray) -> Value:
+def _linear(imp: Importer, value: Value, W: np.ndarray, bias: np.ndarray) -> Value:
     """Add a layer whose input is the last axis of a tensor; W is (in, out)."""
     axis, out = len(value.axes) - 1, W.shape[1]
     if value.shape[-1] != len(W) or value.is_mixed(axis):
-        raise node.fail(f"no layer multiplies {imp.shown(value.shape)} and {W.shape}.")
+        raise imp.fail(f"no layer multiplies {imp.shown(value.shape)} and {W.shape}.")
     order = value.memory_order(value.features[:-1])
     if all(value.shape[i] == 1 for i in order):
         weights = np.empty_like(W.T)
         weights[:, value.permutation(axis)] = W.T
-        made = imp.add(node, "FullyConnected", value.path, [out],
+        made = imp.add("FullyConnected", value.path, [out],
                        {"W": weights, "bias": bias}, size=out, activation="linear")  # fmt: skip
         return imp.like(value, [axis], made)
     if len(order) > 3:
-        raise node.fail("no layer multiplies a matrix with the last of more than four features.")
+        raise imp.fail("no layer multiplies a matrix with the last of more than four features.")
     order = [*order, axis]
-    path, sizes = imp.arrange(node, value, order, mixed=True)
+    path, sizes = imp.arrange(value, order, mixed=True)
     ones = [1] * (len(order) - 1)
     arrays = {"W": W.T.reshape(out, *ones, len(W)), "bias": bias}
     kind = f"Convolution{len(ones)}D"
     window = ones if len(ones) > 1 else 1
-    made = imp.add(node, kind, path, [*sizes[:-1], out], arrays, num_filters=out,
+    made = imp.add(kind, path, [*sizes[:-1], out], arrays, num_filters=out,
                    kernel_size=window, activation="linear")  # fmt: skip
     return imp.like(value, order, made)
 
@@ -50,39 +50,39 @@ def _linear(imp: Importer, node: Node, value: Value, W: np.ndarray, bias: np.nda
 def _matmul(imp: Importer, node: Node) -> Value:
     first, second = node.inputs
     if isinstance(first, Value) and not isinstance(second, Value) and second.ndim == 2:
-        return _linear(imp, node, first, node.bounded(second), np.zeros(second.shape[1]))
-    return _product(imp, node, first, second)
+        return _linear(imp, first, node.bounded(second), np.zeros(second.shape[1]))
+    return _product(imp, first, second)
 
 
-def _product(imp: Importer, node: Node, *factors: Any) -> Value:
+def _product(imp: Importer, *factors: Any) -> Value:
     """Multiply two matrices, of which at least one is computed."""
     ranks = [len(x.axes) if isinstance(x, Value) else x.ndim for x in factors]
     rank = max(ranks)
     if min(ranks) < 2:
-        raise node.fail("no layer multiplies a computed matrix and a vector. Unsqueeze this.")
+        raise imp.fail("no layer multiplies a computed matrix and a vector. Unsqueeze this.")
     computed = [x for x in factors if isinstance(x, Value)]
     if any(x.is_mixed(len(x.axes) - i) for x in computed for i in (1, 2)):
-        raise node.fail(
+        raise imp.fail(
             "no layer multiplies two matrices whose rows or columns are time steps or sequences. "
             "Give the axis a size and another letter than T or B, by sizes and axes."
         )
-    values = aligned(node, computed, rank, rank - 2)
+    values = aligned(imp.node, computed, rank, rank - 2)
     held = iter(values)
     order = [i for i in range(rank - 2) if i not in values[0].lead] + [rank - 2, rank - 1]
     operands: dict[str, Any] = {}
     shapes = []
     for name, factor in zip("xy", factors, strict=True):
         if isinstance(factor, Value):
-            operands[name], shape = imp.arrange(node, next(held), order, mixed=True)
+            operands[name], shape = imp.arrange(next(held), order, mixed=True)
         else:
-            operands[name] = arranged(node, factor, values[0], order)
+            operands[name] = arranged(imp.node, factor, values[0], order)
             shape = operands[name].shape
         shapes.append(tuple(shape))
     (*lead, rows, inner), (*others, same, columns) = shapes
     if inner != same:
-        raise node.fail(f"no layer multiplies {imp.shown(shapes[0])} and {imp.shown(shapes[1])}.")
+        raise imp.fail(f"no layer multiplies {imp.shown(shapes[0])} and {imp.shown(shapes[1])}.")
     sizes = [*np.broadcast_shapes(lead, others), rows, columns]
-    return imp.like(values[0], order, imp.formula(node, "x @ y", sizes, **operands))
+    return imp.like(values[0], order, imp.formula("x @ y", sizes, **operands))
 
 
 @reads("Gemm")
@@ -96,7 +96,7 @@ def _gemm(imp: Importer, node: Node) -> Value:
     if bias.size not in (1, bias.shape[-1]):
         raise node.fail("no layer has a bias for each row of a batch.")
     bias = np.broadcast_to(bias.ravel(), W.shape[1])
-    return _linear(imp, node, node.value(), W, bias)
+    return _linear(imp, node.value(), W, bias)
 
 
 @reads("Gather")
@@ -106,12 +106,12 @@ def _gather(imp: Importer, node: Node) -> Value:
     table, value, axis = node.constant(0), node.value(1), node.options.get("axis", 0)
     if table.ndim != 2 or axis != 0:
         raise node.fail("expected a table with one row per class, and axis 0.")
-    path, sizes = imp.plain(node, value)
+    path, sizes = imp.plain(value)
     one = sizes == (1,)
     features = [table.shape[1]] if one else [*sizes, table.shape[1]]
     if len(sizes) > 1:
         raise node.fail("no layer looks up classes with several feature dimensions.")
-    made = imp.add(node, "Embedding", path, features, {"W": table},
+    made = imp.add("Embedding", path, features, {"W": table},
                    vocabulary_size=table.shape[0], size=table.shape[1])  # fmt: skip
     axes = [() if one and i in value.features else group for i, group in enumerate(value.axes)]
     if not one:
@@ -129,7 +129,7 @@ def _pick(imp: Importer, node: Node) -> Value:
             raise node.fail(f"expected an index from {-size} to {size - 1}, got {index}.")
     if indices.ndim > 1:
         raise node.fail(f"expected one index or a list, got an array of {indices.shape}.")
-    part = pick(imp, node, value, axis, [int(i) % size for i in indices.ravel()])
+    part = pick(imp, value, axis, [int(i) % size for i in indices.ravel()])
     return part if indices.ndim else part.without([axis])
 
 
@@ -162,13 +162,13 @@ def as_padding(sides: Sides) -> Any:
     return list(sides[0]) if len(sides) == 1 else [list(side) for side in sides]
 
 
-def images(imp: Importer, node: Node, axes: int) -> tuple[Value, list[int], str, tuple[int, ...]]:
+def images(imp: Importer, axes: int) -> tuple[Value, list[int], str, tuple[int, ...]]:
     """Return an input (N, C, ...), the order of its features here, and an output in this order."""
-    value = node.value()
+    value = imp.node.value()
     if len(value.axes) != axes + 2 or value.lead != (0,):
-        raise node.fail(f"expected (N, C, {axes} more), got {imp.shown(value.shape)}.")
+        raise imp.fail(f"expected (N, C, {axes} more), got {imp.shown(value.shape)}.")
     order = [*range(2, axes + 2), 1]
-    path, sizes = imp.arrange(node, value, order)
+    path, sizes = imp.arrange(value, order)
     return value, order, path, sizes
 
 
@@ -197,10 +197,9 @@ def _convolution(imp: Importer, node: Node) -> Value:
         raise node.fail(f"no layer convolves over {axes} axes.")
     strides = node.options.get("strides", [1] * axes)
     dilations = node.options.get("dilations", [1] * axes)
-    value, order, path, sizes = images(imp, node, axes)
+    value, order, path, sizes = images(imp, axes)
     padding = _padding(node, sizes[:-1], kernel, strides, dilations)
     made = imp.add(
-        node,
         f"Convolution{axes}D",
         path,
         [*_window_sizes(node, sizes, kernel, strides, dilations, padding), filters],
@@ -227,12 +226,11 @@ def _convolution_transpose(imp: Importer, node: Node) -> Value:
     if len(set(extra)) > 1:
         raise node.fail(f"expected the same output_padding for both axes, got {extra}.")
     kernel = list(W.shape[2:])
-    value, order, path, sizes = images(imp, node, 2)
+    value, order, path, sizes = images(imp, 2)
     padding = _padding(node, sizes[:-1], kernel, strides, [1, 1])
     rows = [(size - 1) * s - sum(side) + k + extra[0]
             for size, s, side, k in zip(sizes, strides, padding, kernel, strict=False)]  # fmt: skip
     made = imp.add(
-        node,
         "ConvolutionTranspose2D",
         path,
         [*rows, W.shape[1]],
@@ -258,7 +256,7 @@ def _pooling(imp: Importer, node: Node) -> Value:
     if any(node.used[1:]):
         raise node.fail("no layer gives the indices of the maxima.")
     strides = list(options.get("strides", [1] * axes))
-    value, order, path, (*sizes, channels) = images(imp, node, axes)
+    value, order, path, (*sizes, channels) = images(imp, axes)
     padding = _padding(node, sizes, kernel, strides, [1] * axes)
     is_up = bool(options.get("ceil_mode"))
     whole = list(up_to_last_cell(sizes, kernel, strides, padding)) if is_up else padding
@@ -266,12 +264,12 @@ def _pooling(imp: Importer, node: Node) -> Value:
         # Padding that no window needs would be cells in which further windows begin.
         padding = [(a, min(b, most)) for (a, b), (_, most) in zip(padding, whole, strict=True)]
         sizes = [size + sum(side) for size, side in zip(sizes, padding, strict=True)]
-        path = imp.add(node, "Padding", path, [*sizes, channels],
+        path = imp.add("Padding", path, [*sizes, channels],
                        padding=as_padding(padding)).path  # fmt: skip
         padding = [(0, 0)] * axes
         whole = list(up_to_last_cell(sizes, kernel, strides, padding)) if is_up else padding
     features = [*_window_sizes(node, sizes, kernel, strides, [1] * axes, whole), channels]
-    made = imp.add(node, f"Pooling{axes}D", path, features,
+    made = imp.add(f"Pooling{axes}D", path, features,
                    kernel_size=_number(kernel), type="max" if node.kind == "MaxPool" else "avg",
                    stride=_number(strides), padding=as_padding(padding),
                    ceil_mode=is_up)  # fmt: skip
@@ -282,15 +280,15 @@ def _pooling(imp: Importer, node: Node) -> Value:
 def _global_pooling(imp: Importer, node: Node) -> Value:
     kind = "max" if node.kind == "GlobalMaxPool" else "avg"
     axes = len(node.value().axes) - 2
-    value, order, path, sizes = images(imp, node, axes)
+    value, order, path, sizes = images(imp, axes)
     if axes == 2:
-        made = imp.add(node, "GlobalPooling2D", path, sizes[2:], type=kind)
+        made = imp.add("GlobalPooling2D", path, sizes[2:], type=kind)
         return replace(made, axes=(value.axes[0], (2,), (), ()))
     shape = [*[1] * axes, sizes[-1]]
     if axes in (1, 3):
         window = _number(sizes[:-1])
-        made = imp.add(node, f"Pooling{axes}D", path, shape, kernel_size=window, type=kind)
+        made = imp.add(f"Pooling{axes}D", path, shape, kernel_size=window, type=kind)
     else:
         function, along = {"max": "max", "avg": "mean"}[kind], tuple(range(2, 2 + axes))
-        made = imp.formula(node, f"{function}(x, axis={along}, keepdims=True)", shape, x=path)
+        made = imp.formula(f"{function}(x, axis={along}, keepdims=True)", shape, x=path)
     return imp.like(value, order, made)
