@@ -530,21 +530,6 @@ def test_images_of_another_size(signature, nodes, layers):
     assert layers is None or kinds(net) == layers
 
 
-@pytest.mark.parametrize("scales", [[1, 1, 2, 3], [1, 1, 0.6, 1.3]])
-@pytest.mark.parametrize("mode", ["nearest", "linear"])
-@pytest.mark.parametrize(("kind", "opset"), [("Upsample", 9), ("Resize", 10)])
-def test_images_resized_by_older_models(kind, opset, mode, scales):
-    if kind == "Upsample" and min(scales) < 1:
-        scales = [1, 1, 1.6, 1.3]
-    text = (
-        f'(float[N, 2, 5, 7] x) => (float[N, 2, H, W] y) {{ y = {kind} <mode = "{mode}"> (x, s) }}'
-    )
-    model = parsed(f"old {text}", opset, s=np.float32(scales))
-    x = numbers(3, 2, 5, 7)
-    found = imported(model).predict(nhwc(x))
-    np.testing.assert_allclose(nchw(found), run(model, x), 1e-5, 1e-5)
-
-
 # -- sequences ------------------------------------------------------------------------------------
 
 #: Operator to its number of gates, and the layer.
@@ -861,16 +846,6 @@ def test_nodes_that_no_layer_computes_are_named(signature, nodes, message):
         from_onnx(model, axes)
 
 
-def test_a_softmax_of_older_models():
-    """Before opset 13 it was one over all axes from one on, which was the second by default."""
-    for text, axes in (("2, 3", "BAF"), ("5", "BF"), ("6, 1", "BFA")):
-        model = model_of(f"old (float[N, {text}] x) => (float[N, {text}] y) {{ y = Softmax(x) }}")
-        model.opset_import[0].version = 11
-        net = imported(model, {"x": axes})
-        x = numbers(4, *map(int, text.split(",")))
-        np.testing.assert_allclose(net.predict({"default": x[None]})[0], run(model, x), 1e-5)
-
-
 def test_foreign_domains_are_named():
     model = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["" : 21, "com.other" : 1]> '
@@ -1066,57 +1041,6 @@ def test_outputs_are_chosen_by_their_names():
         from_onnx(model, outputs=[])
 
 
-def older(opset, nodes, **weights):
-    """Return a model (B, C, L) of an older version, and the network that it becomes."""
-    model = parsed(f"old (float[N, 2, 3] x) => (float[N, A, B] y) {{ {nodes} }}", opset, **weights)
-    net = imported(model, {"x": "BCL"})
-    return model, lambda x: net.predict(x.swapaxes(1, 2)[None])[0].swapaxes(1, 2)
-
-
-@pytest.mark.parametrize(
-    ("opset", "nodes", "c"),
-    [
-        (9, "p = Softmax(c) y = Mul(x, p)", numbers(1, 2, 3)),
-        (11, "u = Unsqueeze <axes = [0]> (c) y = Mul(x, u)", numbers(2, 3)),
-        (11, "p = ReduceSum <axes = [0], keepdims = 0> (c) y = Mul(x, p)", numbers(4, 2, 3)),
-        (13, "h = Div(c, d) f = Cast <to = 1> (h) y = Mul(x, f)", np.array([-7, 7, -8])),
-        (13, "h = ReduceMean(c) f = Cast <to = 1> (h) y = Mul(x, f)", np.array([-7, 2, 1])),
-        (13, "h = Mul(c, c) f = Cast <to = 1> (h) y = Mul(x, f)", np.array([2**16, 9, 1], "i4")),
-        (13, "b = Cast <to = 10> (c) f = Cast <to = 1> (b) y = Mul(x, f)", np.float32([1 / 3])),
-        (19, "b = DequantizeLinear <axis = 0> (q, s) y = Add(x, b)", np.zeros(1)),
-    ],
-)
-def test_constants_are_computed_as_the_version_of_the_model_says(opset, nodes, c):
-    q, s = np.arange(6, dtype=np.int8).reshape(2, 3), np.float32([0.5, 0.25])
-    model, predict = older(opset, nodes, c=c, d=np.array([2, -2, 3]), q=q, s=s)
-    x = numbers(4, 2, 3)
-    np.testing.assert_allclose(predict(x), run(model, x), 1e-5, 1e-6)
-
-
-C, D = numbers(2), numbers(2, 3)
-
-
-@pytest.mark.parametrize(
-    ("nodes", "expected"),
-    [
-        ("y = Add <broadcast = 1, axis = 1> (x, c)", lambda x: x + C[:, None]),
-        ("y = Sub <broadcast = 1, axis = -2> (x, c)", lambda x: x - C[:, None]),
-        ("y = Mul <broadcast = 1> (x, d)", lambda x: x * D),
-        ("e = Mul <broadcast = 1, axis = 0> (d, c) y = Sub <broadcast = 1> (x, e)",
-         lambda x: x - D * C[:, None]),
-        ("m = ReduceMax <axes = [2]> (x) s = Squeeze <axes = [2]> (m) "
-         "y = Add <broadcast = 1, axis = 0> (x, s)", lambda x: x + x.max(axis=2, keepdims=True)),
-        ("m = ReduceMax <axes = [2]> (x) s = Squeeze <axes = [2]> (m) "
-         "y = Sub <broadcast = 1, axis = 0> (k, s)", lambda x: D - x.max(axis=2, keepdims=True)),
-    ],
-)  # fmt: skip
-def test_broadcasting_before_opset_7_begins_at_an_axis(nodes, expected):
-    """ONNX Runtime has none of these versions."""
-    _, predict = older(6, nodes, c=C, d=D, k=D[None])
-    x = numbers(4, 2, 3)
-    np.testing.assert_allclose(predict(x), expected(x), 1e-5, 1e-6)
-
-
 @pytest.mark.parametrize(
     ("size", "text"),
     [(32749, "T"), (65521, "B"), (32749 * 65521, "T*B"), (2 * 65521, "2*B"), (32748, "T-1"),
@@ -1148,24 +1072,89 @@ def test_a_name_of_a_file_is_no_model():
 # -- integers and older versions --------------------------------------------------------------
 
 
-def graph_of_version(opset, kind, nodes):
-    text = f"old ({kind}[N, 4] x) => ({kind}[N, M] y) {{ {nodes} }}"
-    return parsed(text, opset, two=[2], v=np.arange(1, 5, dtype=np.float32))
+def older(opset, x, nodes, **arrays):
+    """Return a model of some version for data like x, whose result has as many axes."""
+    kind = x.dtype.name.replace("float32", "float")
+    sizes, letters = ", ".join(map(str, x.shape[1:])), ", ".join("ABCD"[: x.ndim - 1])
+    text = f"old ({kind}[N, {sizes}] x) => ({kind}[N, {letters}] y) {{ {nodes} }}"
+    return parsed(text, opset, **arrays)
+
+
+def predicted(model, x, axes):
+    there, back = (nhwc, nchw) if "C" in axes else (with_steps, without_steps)
+    return back(imported(model, {"x": axes}).predict(there(x).astype(np.float32)))
+
+
+VECTORS, CLASSES = numbers(4, 2, 3), np.array([[-7, 5, 9, 1], [3, 7, -1, -9]])
+C, D = numbers(2), numbers(2, 3)
+#: What nodes of older models use.
+CONSTANTS = {
+    "plane": numbers(1, 2, 3), "row": D, "cube": numbers(4, 2, 3), "signs": np.array([-7, 7, -8]),
+    "d": np.array([2, -2, 3]), "odd": np.array([-7, 2, 1]), "large": np.array([2**16, 9, 1], "i4"),
+    "third": np.float32([1 / 3]), "q": np.arange(6, dtype=np.int8).reshape(2, 3),
+    "scale": np.float32([0.5, 0.25]), "twice": np.float32([1, 1, 2, 3]), "two": [2],
+    "more": np.float32([1, 1, 1.6, 1.3]), "part": np.float32([1, 1, 0.6, 1.3]),
+    "v": np.arange(1, 5, dtype=np.float32), "pair": C, "k": D[None],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "nodes",
+    ("opset", "x", "axes", "nodes"),
     [
-        "y = Div(x, two)", "a = Mul(x, x) b = Add(a, two) y = Div(x, b)", "y = Div(two, x)",
-        "a = Sub(x, two) b = Cast <to = 6> (a) c = Cast <to = 7> (b) y = Div(c, two)",
-        "f = Cast <to = 1> (x) a = Div(f, v) b = Greater(a, v) y = Cast <to = 7> (b)",
-        "a = ArgMax <axis = 1> (x) y = Div(a, two)",
+        # A softmax was one over all axes from one on, which was the second by default.
+        (11, numbers(4, 2, 3), "BAF", "y = Softmax(x)"),
+        (11, numbers(4, 5), "BF", "y = Softmax(x)"),
+        (11, numbers(4, 6, 1), "BFA", "y = Softmax(x)"),
+        *(
+            (opset, numbers(3, 2, 5, 7), "BCHW", f'y = {kind} <mode = "{mode}"> (x, {scales})')
+            for opset, kind, scales in (
+                (9, "Upsample", "twice"), (9, "Upsample", "more"), (10, "Resize", "twice"),
+                (10, "Resize", "part"),
+            )
+            for mode in ("nearest", "linear")
+        ),
+        (9, VECTORS, "BCL", "p = Softmax(plane) y = Mul(x, p)"),
+        (11, VECTORS, "BCL", "u = Unsqueeze <axes = [0]> (row) y = Mul(x, u)"),
+        (11, VECTORS, "BCL", "p = ReduceSum <axes = [0], keepdims = 0> (cube) y = Mul(x, p)"),
+        (13, VECTORS, "BCL", "h = Div(signs, d) f = Cast <to = 1> (h) y = Mul(x, f)"),
+        (13, VECTORS, "BCL", "h = ReduceMean(odd) f = Cast <to = 1> (h) y = Mul(x, f)"),
+        (13, VECTORS, "BCL", "h = Mul(large, large) f = Cast <to = 1> (h) y = Mul(x, f)"),
+        (13, VECTORS, "BCL", "b = Cast <to = 10> (third) f = Cast <to = 1> (b) y = Mul(x, f)"),
+        (19, VECTORS, "BCL", "b = DequantizeLinear <axis = 0> (q, scale) y = Add(x, b)"),
+        # Integers are divided towards zero.
+        (13, CLASSES, "BF", "y = Div(x, two)"),
+        (13, CLASSES, "BF", "a = Mul(x, x) b = Add(a, two) y = Div(x, b)"),
+        (13, CLASSES, "BF", "y = Div(two, x)"),
+        (13, CLASSES, "BF", "a = Sub(x, two) b = Cast <to = 6> (a) c = Cast <to = 7> (b) "
+         "y = Div(c, two)"),
+        (13, CLASSES, "BF", "f = Cast <to = 1> (x) a = Div(f, v) b = Greater(a, v) "
+         "y = Cast <to = 7> (b)"),
+        (13, CLASSES, "BF", "a = ArgMax <axis = 1> (x) y = Div(a, two)"),
     ],
 )  # fmt: skip
-def test_integers_are_divided_towards_zero(nodes):
-    model, x = graph_of_version(13, "int64", nodes), np.array([[-7, 5, 9, 1], [3, 7, -1, -9]])
-    net = imported(model)
-    np.testing.assert_array_equal(net.predict(x[None].astype(np.float32))[0], run(model, x))
+def test_operators_mean_what_the_version_of_the_model_says(opset, x, axes, nodes):
+    model = older(opset, x, nodes, **CONSTANTS)
+    np.testing.assert_allclose(predicted(model, x, axes), run(model, x), 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ("y = Add <broadcast = 1, axis = 1> (x, pair)", lambda x: x + C[:, None]),
+        ("y = Sub <broadcast = 1, axis = -2> (x, pair)", lambda x: x - C[:, None]),
+        ("y = Mul <broadcast = 1> (x, row)", lambda x: x * D),
+        ("e = Mul <broadcast = 1, axis = 0> (row, pair) y = Sub <broadcast = 1> (x, e)",
+         lambda x: x - D * C[:, None]),
+        ("m = ReduceMax <axes = [2]> (x) s = Squeeze <axes = [2]> (m) "
+         "y = Add <broadcast = 1, axis = 0> (x, s)", lambda x: x + x.max(axis=2, keepdims=True)),
+        ("m = ReduceMax <axes = [2]> (x) s = Squeeze <axes = [2]> (m) "
+         "y = Sub <broadcast = 1, axis = 0> (k, s)", lambda x: D - x.max(axis=2, keepdims=True)),
+    ],
+)  # fmt: skip
+def test_broadcasting_before_opset_7_begins_at_an_axis(nodes, expected):
+    """ONNX Runtime has none of these versions."""
+    found = predicted(older(6, VECTORS, nodes, **CONSTANTS), VECTORS, "BCL")
+    np.testing.assert_allclose(found, expected(VECTORS), 1e-5, 1e-6)
 
 
 @pytest.mark.parametrize(
@@ -1175,18 +1164,18 @@ def test_integers_are_divided_towards_zero(nodes):
         (14, "uint8", "y = Add(x, x)", "no layer wraps around as uint8 does. Cast to float32"),
         (13, "int64", "y = Pow(two, x)", "to the power of constants >= 0. Cast to float32"),
         (13, "int32", "y = ReduceMean <axes = [1]> (x)", "no layer rounds means of integers. Cast"),
-        (18, "float", "y = ReduceSumSquare <noop_with_empty_axes = 1> (x)", "expected axes: over"),
-        (6, "float", "y = Dropout(x)", "got training_mode=1 .in older models is_test=0"),
-        (6, "float", "y = BatchNormalization(x, v, v, v, v)", "Export it in eval mode"),
-        (9, "float", "y, m, n, s, t = BatchNormalization(x, v, v, v, v)", "outputs of statistics"),
-        (13, "float", ", y = LSTM(x, v, v)", "ONNX node 'y' .LSTM.: expected .T, B, features."),
-        (13, "float", "y = PRelu(x)", "its inputs and attributes do not fit together"),
-        (13, "float", "c = Constant() y = Add(x, c)", "'c' .Constant.: its inputs and attributes"),
+        (18, "f4", "y = ReduceSumSquare <noop_with_empty_axes = 1> (x)", "expected axes: over"),
+        (6, "f4", "y = Dropout(x)", "got training_mode=1 .in older models is_test=0"),
+        (6, "f4", "y = BatchNormalization(x, v, v, v, v)", "Export it in eval mode"),
+        (9, "f4", "y, m, n, s, t = BatchNormalization(x, v, v, v, v)", "outputs of statistics"),
+        (13, "f4", ", y = LSTM(x, v, v)", "ONNX node 'y' .LSTM.: expected .T, B, features."),
+        (13, "f4", "y = PRelu(x)", "its inputs and attributes do not fit together"),
+        (13, "f4", "c = Constant() y = Add(x, c)", "'c' .Constant.: its inputs and attributes"),
     ],
 )  # fmt: skip
 def test_what_integers_and_older_versions_mean_otherwise_is_refused(opset, kind, nodes, message):
     with pytest.raises(NetworkValidationError, match=message):
-        from_onnx(graph_of_version(opset, kind, nodes))
+        from_onnx(older(opset, np.zeros((1, 4), kind), nodes, **CONSTANTS))
 
 
 @pytest.mark.parametrize(
