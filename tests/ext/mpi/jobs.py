@@ -20,18 +20,19 @@ from brainstorm.errors import TrainingError
 from brainstorm.ext import mpi
 from brainstorm.hooks import (
     EarlyStopper,
-    Hook,
     MonitorScores,
     SaveCheckpoint,
     SaveNetwork,
     StopAfterEpoch,
 )
 from brainstorm.initializers import Gaussian
-from brainstorm.layers import Accuracy, BatchNorm, Dropout, FullyConnected, Input, Loss, SoftmaxCE
+from brainstorm.layers import Accuracy, BatchNorm, Dropout, FullyConnected, Input
 from brainstorm.scorers import Accuracy as AccuracyScorer
 from brainstorm.structure.generators import get_generator_states
 from brainstorm.training import AdamStepper, GradientAccumulation, MomentumStepper, SgdStepper
 from brainstorm.value_modifiers import ClipValues
+from tests.networks import chain, wire_loss
+from tests.trainings import Call
 
 RANK = MPI.COMM_WORLD.rank
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -54,15 +55,11 @@ def make_data(count=26, batch_size=10, noise=0.0, masked=False):
 def make_net(dropout=0.0, masked=False):
     shapes = {"default": ("T", "B", 6), "targets": ("T", "B", 1)}
     inp = Input({**shapes, "mask": ("T", "B", 1)} if masked else shapes)
-    projection = FullyConnected(3, "linear", name="Projection")
-    out, hits = SoftmaxCE(name="Out"), Accuracy(name="Hits")
-    norm = BatchNorm(name="Norm")
-    inp >> FullyConnected(8, "tanh") >> norm >> Dropout(dropout) >> projection
+    norm, projection = BatchNorm(name="Norm"), FullyConnected(3, "linear", name="Projection")
+    wire_loss(inp, chain(inp, FullyConnected(8, "tanh"), norm, Dropout(dropout), projection))
     if masked:
         inp - "mask" >> "mask" - norm
-    projection >> out - "loss" >> Loss()
-    projection >> hits
-    inp - "targets" >> "targets" - out
+    hits = projection >> Accuracy(name="Hits")
     inp - "targets" >> "targets" - hits
     net = bs.Network.from_layer(projection)
     net.output_name = "Out.outputs.predictions"
@@ -70,17 +67,9 @@ def make_net(dropout=0.0, masked=False):
     return net
 
 
-class At(Hook):
-    """Call a function in one update, on all ranks or as a reader."""
-
-    __undescribed__ = {"function": None}
-
-    def __init__(self, update, function, role="writer", name=None):
-        super().__init__(name, timescale="update")
-        self.update, self.function, self.role = update, function, role
-
-    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-        return self.function(net) if self.function and update_nr == self.update else None
+def at(update, function, name, role="writer"):
+    """Return a hook that calls a function of the network in one update."""
+    return Call(lambda _, number, net: function(net) if number == update else None, name, role=role)
 
 
 def make_trainer(epochs, *hooks, stepper=None, **options):
@@ -223,7 +212,7 @@ def _resume(file, make, epochs, stop_at):
     if os.path.exists(file):
         return go_on(file, data)
     saver = SaveCheckpoint(file, timescale="update", interval=1000)
-    trainer, _ = make_trainer(epochs, saver, At(stop_at, stop, name="stop"))
+    trainer, _ = make_trainer(epochs, saver, at(stop_at, stop, "stop"))
     trainer.train(net, data)
     return summary(trainer, net)
 
@@ -249,7 +238,7 @@ def lose(file, how, rank, timeout):
     net = make_net()
     saver = SaveCheckpoint(file, timescale="update")
     trainer, _ = make_trainer(
-        5, saver, At(4, misbehave, name="misbehave"), timeout=timeout, check_every=2
+        5, saver, at(4, misbehave, "misbehave"), timeout=timeout, check_every=2
     )
     trainer.train(net, make_data())
     return summary(trainer, net)
@@ -288,7 +277,7 @@ def differ(what, *ranks):
     if what == "interval":
         trainer.add_hook(MonitorScores("valid", [], name="monitor", interval=1 + is_other))
     if what == "order":
-        hooks = [At(1, None, name="first"), At(1, None, name="second")]
+        hooks = [Call(None, "first"), Call(None, "second")]
         for hook in reversed(hooks) if is_other else hooks:
             trainer.add_hook(hook)
     if what == "files":  # which only rank 0 writes
@@ -328,8 +317,8 @@ def early_stopping(file):
     ran = []
     bs.global_rnd.set_seed(5)
     net = make_net()
-    score = At(2, lambda net: float(RANK), name="score")
-    reader = At(2, lambda net: ran.append("reader"), role="reader", name="reader")
+    score = at(2, lambda net: float(RANK), "score")
+    reader = at(2, lambda net: ran.append("reader"), "reader", role="reader")
     stopper = EarlyStopper("rolling_training.total_loss", criterion="max", name="stopper")
     trainer, team = make_trainer(50, score, reader, stopper)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
