@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -102,11 +101,11 @@ class Importer(Builder):
 
     # -- for the functions that read nodes --------------------------------------------------------
 
-    def count_uses(self, value: Value) -> float:
-        """Return how many nodes use an input of the node, in any view."""
+    def is_alone(self, value: Value, count: int = 1) -> bool:
+        """Return whether only the node uses an input, in any view, and so many times."""
         given = zip(self.node.names, self.node.inputs, strict=True)
-        name = next(n for n, x in given if isinstance(x, Value) and x.path == value.path)
-        return math.inf if name in self._shared else self.uses[name]
+        names = [n for n, x in given if isinstance(x, Value) and x.path == value.path]
+        return bool(names) and names[0] not in self._shared and self.uses[names[0]] == count
 
     def check_inference(self, is_training: bool) -> None:
         """Raise an error for the node in training mode: before opset 7 all without is_test."""
@@ -181,7 +180,6 @@ class Importer(Builder):
         for proto in self.nodes:
             inputs = [self._tensor(name) for name in proto.input]
             attributes = {a.name: onnx().helper.get_attribute_value(a) for a in proto.attribute}
-            first = proto.input[0] if proto.input else ""
             self.node = node = Node(
                 proto.op_type,
                 proto.name or next(filter(None, proto.output), proto.op_type),
@@ -190,7 +188,6 @@ class Importer(Builder):
                 names=list(proto.input),
                 outputs=list(proto.output),
                 used=[self.uses[name] > 0 for name in proto.output],
-                alone=self.uses[first] == 1 and first not in self._shared,
                 is_last=bool(outputs & set(proto.output)),
                 opset=self.opset,
             )

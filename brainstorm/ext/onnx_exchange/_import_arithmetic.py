@@ -69,7 +69,7 @@ def _is_linear(entry: Any) -> bool:
 def _activated(imp: Importer, value: Value, name: str) -> Value:
     """Set the activation of a layer, or add a layer that is only an activation."""
     entry = imp.entry(value)
-    if imp.node.alone and _is_linear(entry):
+    if _is_linear(entry) and imp.is_alone(value):
         entry.options["activation"] = name
         return value
     return imp.add_same(value, "Elementwise", activation=name)
@@ -206,9 +206,8 @@ def _arithmetic(imp: Importer, node: Node) -> Any:
         _check_integers(node, integer, others)
         if node.kind == "Div":  # the quotient is truncated
             return combine(imp, "(x - fmod(x, y)) / y", x=result, y=others[0])
-    for place, other in enumerate(others):
-        step = replace(node, alone=node.alone and place == 0)
-        result = _two(imp, step, result, other)
+    for other in others:
+        result = _two(imp, node, result, other)
     return result
 
 
@@ -236,15 +235,14 @@ def _two(imp: Importer, node: Node, a: Any, b: Any) -> Any:
             return gated
         return combine(imp, formula_of(name, "x", "y"), x=a, y=b)
     if isinstance(a, Value):
-        value, constant, is_alone = a, b, node.alone
-        text = formula_of(name, "x", "c")
+        value, constant, text = a, b, formula_of(name, "x", "c")
     elif isinstance(b, Value):
-        value, constant, is_alone = b, a, imp.count_uses(b) == 1
-        text = formula_of(name, "c", "x")
+        value, constant, text = b, a, formula_of(name, "c", "x")
     else:
         raise node.fail("expected at most one constant in front.")
     entry = imp.entry(value)
-    if node.kind == "Add" and is_alone and _is_linear(entry) and not enlarges(constant, value):
+    takes_bias = node.kind == "Add" and _is_linear(entry) and imp.is_alone(value)
+    if takes_bias and not enlarges(constant, value):
         array = in_memory(imp, constant, value)
         if array.size == array.shape[-1]:
             entry.arrays["parameters.bias"] = entry.arrays["parameters.bias"] + array.ravel()
@@ -262,10 +260,10 @@ def _silu(imp: Importer, x: Value, gate: Value) -> Value | None:
         entry is None
         or (entry.kind, entry.options.get("activation")) != ("Elementwise", "sigmoid")
         or (entry.inputs["default"], gate.axes) != (x.path, x.axes)
-        or imp.count_uses(gate) != 1
+        or not imp.is_alone(gate)
     ):
         return None
-    if imp.count_uses(x) == 2 and _is_linear(source):
+    if _is_linear(source) and imp.is_alone(x, 2):
         del imp.entries[gate.path.partition(".")[0]]
         source.options["activation"] = "silu"
         return x

@@ -31,7 +31,6 @@ class Node:
         names: The names of these tensors.
         outputs: The names of its outputs.
         used: Whether each of them is used.
-        alone: Whether only this node uses its first input.
         is_last: Whether its output is an output of the graph.
         opset: The version of the operators.
     """
@@ -43,7 +42,6 @@ class Node:
     names: Sequence[str] = ()
     outputs: Sequence[str] = ()
     used: Sequence[bool] = ()
-    alone: bool = False
     is_last: bool = False
     opset: int = 0
 
