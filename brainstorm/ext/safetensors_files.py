@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,8 @@ def save_safetensors(net: Network, filename: PathLike) -> None:
     numpy = require("safetensors.numpy", "safetensors")
     description = json.dumps(net.__describe__(), allow_nan=False)
     # Arrays that are not contiguous would be written in a wrong order, without an error.
-    tensors = {path: np.ascontiguousarray(net.get(path)) for path in _tensor_paths(net)}
+    paths = (*net.parameter_slices, *net.persistent_paths)
+    tensors = {path: np.ascontiguousarray(net.get(path)) for path in paths}
     with atomic_file(filename) as temporary:
         numpy.save_file(tensors, temporary, {"format": "np", ENTRY: description})
 
@@ -91,8 +92,7 @@ def _read(safetensors: Any, filename: PathLike) -> tuple[dict[str, Any], dict[st
 
 
 def _set_parameters(net: Network, tensors: Mapping[str, np.ndarray], filename: PathLike) -> None:
-    paths = filter(_is_parameter, _tensor_paths(net))
-    expected = {path: tuple(net.buffer[path].shape) for path in paths}
+    expected = {path: tuple(net.buffer[path].shape) for path in net.parameter_slices}
     found = {path: array.shape for path, array in tensors.items() if _is_parameter(path)}
     if found != expected:
         wrong = sorted(p for p in {**found, **expected} if found.get(p) != expected.get(p))
@@ -108,13 +108,3 @@ def _set_parameters(net: Network, tensors: Mapping[str, np.ndarray], filename: P
 
 def _is_parameter(path: str) -> bool:
     return path.split(".")[1:2] == ["parameters"]
-
-
-def _tensor_paths(net: Network) -> Iterator[str]:
-    """Yield the paths of all parameters, once if shared, and of running statistics."""
-    for name, layer in net.layers.items():
-        owned = (p for p in layer.parameter_shapes if p not in layer.shared_parameters)
-        yield from (f"{name}.parameters.{parameter}" for parameter in owned)
-        for internal, structure in layer.internal_shapes.items():
-            if structure.persistent:
-                yield f"{name}.internals.{internal}"
