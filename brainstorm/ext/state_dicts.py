@@ -219,8 +219,8 @@ class _Tensors:
 # -- a reader and a writer per kind of layer ------------------------------------------------------
 
 
-def _rows(features: tuple[int, ...], array: np.ndarray) -> np.ndarray:
-    """Convert rows with channels first to this library's order of features."""
+def _rows(features: tuple[int, ...], array: np.ndarray, back: bool = False) -> np.ndarray:
+    """Convert rows with channels first to this library's order of features, or back."""
     if len(features) == 1:
         return array
     if array.shape[0] != product(features):
@@ -228,16 +228,9 @@ def _rows(features: tuple[int, ...], array: np.ndarray) -> np.ndarray:
         raise NetworkValidationError(
             f"expected {product(features)} ({sizes}) features, got {array.shape[0]}"
         )
-    channels_first = array.reshape(features[-1], *features[:-1], *array.shape[1:])
-    return np.moveaxis(channels_first, 0, len(features) - 1).reshape(array.shape)
-
-
-def _rows_back(features: tuple[int, ...], array: np.ndarray) -> np.ndarray:
-    """Convert rows in this library's order of features to channels first."""
-    if len(features) == 1:
-        return array
-    channels_last = array.reshape(*features, *array.shape[1:])
-    return np.moveaxis(channels_last, len(features) - 1, 0).reshape(array.shape)
+    channels_first = np.arange(product(features)).reshape(features[-1], *features[:-1])
+    places = np.moveaxis(channels_first, 0, -1).ravel()
+    return array[np.argsort(places) if back else places]
 
 
 def _linear(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]]:
@@ -254,8 +247,8 @@ def _linear_back(layer: Any, get: Get) -> Iterator[tuple[str, np.ndarray]]:
     given, wanted = (
         shapes["default"].feature_shape for shapes in (layer.in_shapes, layer.out_shapes)
     )
-    yield "weight", _rows_back(given, _rows_back(wanted, get("parameters.W")).T).T
-    yield "bias", _rows_back(wanted, get("parameters.bias"))
+    yield "weight", _rows(given, _rows(wanted, get("parameters.W"), back=True).T, back=True).T
+    yield "bias", _rows(wanted, get("parameters.bias"), back=True)
 
 
 #: Path to tensor, the axis there that is the last one here, and the value of an absent tensor.
@@ -344,43 +337,35 @@ def _check_activation(layer: Any) -> None:
         )
 
 
+def _attention_tensors(layer: Any) -> list[tuple[str, list[str], tuple[int, ...]]]:
+    """Return name and shape of each tensor, and the paths of the arrays that it joins."""
+    weights, biases = ([f"parameters.{start}{kind}" for kind in "qkv"] for start in "Wb")
+    size, features = layer.parameter_shapes["Wq"].shape
+    if layer.memory == "default" or layer.parameter_shapes["Wk"].shape[1] == size:
+        tensors = [("in_proj_weight", weights, (3 * size, features))]
+    else:  # queries and memory have different sizes
+        shapes = [layer.get_shape(path).shape for path in weights]
+        names = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
+        tensors = [(n, [path], x) for n, path, x in zip(names, weights, shapes, strict=True)]
+    return [
+        *tensors,
+        ("in_proj_bias", biases, (3 * size,)),
+        ("out_proj.weight", ["parameters.Wo"], (size, size)),
+        ("out_proj.bias", ["parameters.bo"], (size,)),
+    ]
+
+
 def _attention(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]]:
-    shapes = [layer.parameter_shapes[f"W{kind}"].shape for kind in "qkv"]
-    size, features = shapes[0]
-    if _has_joint_weights(layer):
-        weights = np.split(tensors.get("in_proj_weight", (3 * size, features)), 3)
-    else:
-        named = zip(_SEPARATE_WEIGHTS, shapes, strict=True)
-        weights = [tensors.get(name, shape, is_exact=False) for name, shape in named]
-    # PyTorch has both biases or none.
-    zeros = None if tensors.any_of("in_proj_bias", "out_proj.bias") else np.zeros(3 * size)
-    biases = np.split(tensors.get("in_proj_bias", (3 * size,), zeros), 3)
-    for start, parts in (("W", weights), ("b", biases)):
-        for kind, part in zip("qkv", parts, strict=True):
-            yield f"parameters.{start}{kind}", part
-    yield "parameters.Wo", tensors.get("out_proj.weight", (size, size), is_exact=False)
-    zeros = None if zeros is None else zeros[:size]
-    yield "parameters.bo", tensors.get("out_proj.bias", (size,), zeros, is_exact=False)
+    has_biases = tensors.any_of("in_proj_bias", "out_proj.bias")  # PyTorch has both or none
+    for name, paths, shape in _attention_tensors(layer):
+        zeros = np.zeros(shape) if "bias" in name and not has_biases else None
+        joined = tensors.get(name, shape, zeros, is_exact=len(paths) > 1)
+        yield from zip(paths, np.split(joined, len(paths)), strict=True)
 
 
 def _attention_back(layer: Any, get: Get) -> Iterator[tuple[str, np.ndarray]]:
-    weights, biases = ([get(f"parameters.{start}{kind}") for kind in "qkv"] for start in "Wb")
-    if _has_joint_weights(layer):
-        yield "in_proj_weight", np.concatenate(weights)
-    else:
-        yield from zip(_SEPARATE_WEIGHTS, weights, strict=True)
-    yield "in_proj_bias", np.concatenate(biases)
-    yield "out_proj.weight", get("parameters.Wo")
-    yield "out_proj.bias", get("parameters.bo")
-
-
-#: PyTorch's names of the weights of attention if queries and memory have different sizes.
-_SEPARATE_WEIGHTS = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
-
-
-def _has_joint_weights(layer: Any) -> bool:
-    size, features = layer.parameter_shapes["Wk"].shape
-    return layer.memory == "default" or features == size
+    for name, paths, _ in _attention_tensors(layer):
+        yield name, np.concatenate([get(path) for path in paths])
 
 
 #: Type of a layer to the functions that read and write the tensors of its module.
