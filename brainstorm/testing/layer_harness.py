@@ -19,6 +19,7 @@ from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.error_places import naming_places
+from brainstorm.structure.generators import streams_of
 from brainstorm.structure.layout import create_layout
 from brainstorm.structure.null_buffers import NullBuffer
 from brainstorm.testing.layer_neighbours import surround
@@ -282,8 +283,7 @@ class LayerHarness:
         self.layer.rnd.set_state(self._first_number)
         if self.replayed is None:
             self.layer.set_handler(self.handler)
-            streams = [v for v in vars(self.layer).values() if hasattr(v, "set_state")]
-            self._streams = {s: s.get_state() for s in streams if s is not self.layer.rnd}
+            self._streams = {s: s.get_state() for s in streams_of(self.layer).values()}
         else:  # a replay uses the traced streams
             for stream, state in self._streams.items():
                 stream.set_state(state)

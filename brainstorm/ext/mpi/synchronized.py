@@ -10,7 +10,7 @@ import functools
 from functools import partial
 from typing import Any
 
-from brainstorm.layers._writing import compute_into
+from brainstorm.layers._writing import compute_into, write
 from brainstorm.layers.batch_normalization_layer import (
     BatchNormLayerImpl,
     batch_norm_gradients,
@@ -121,8 +121,8 @@ class Synchronizer:
         sums = [self._sums[: self._channels], self._sums[self._channels :]]
         *_, cases, values = self._columns
         handler.compute(batch_norm_gradients, [dy, internals.x_hat], sums)
-        own = {f"gradients.{name}": array for name, array in buffers.gradients.items()}
-        compute_into(layer, copied, sums, own)
+        for name, own_sum in zip(("gamma", "beta"), sums, strict=True):
+            write(layer, f"gradients.{name}", own_sum, buffers.gradients[name])
         if not layer.needs_delta("default"):
             return
         handler.compute(weighted, [*sums, self._own, values], sums)
@@ -141,12 +141,6 @@ class Synchronizer:
     def _check(self, layer: BatchNormLayerImpl) -> None:
         cases = layer.handler.get_numpy_copy(self._columns[-2])
         layer.check_cases(round(float(cases.sum())))
-
-
-@formula
-def copied(along: Any, total: Any) -> list[Any]:
-    """Return the gradients unchanged."""
-    return [along, total]
 
 
 def synchronize(net: Any, reducer: Any) -> None:
