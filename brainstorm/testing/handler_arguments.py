@@ -89,7 +89,11 @@ class Arguments:
             is_array = argument.is_array and shape is not None
             value = self._content(argument, shape) if is_array else self.sizes.get(argument.name)
             self.values[argument.name] = value
-        _prepare(self)
+        name = self.contract.name
+        if name in _PREPARATIONS:
+            _PREPARATIONS[name](self.values)
+        elif name.endswith("_deriv") and {"x", "y", "dy"} <= self.values.keys():
+            _suit_output_to_input(self)
 
     def __str__(self) -> str:
         """Return the call with shapes, e.g. ``dot_mm(a(2, 3), b(3, 1), out(2, 1), ...)``."""
@@ -186,12 +190,9 @@ class Arguments:
 
     def _margin(self, axes: int) -> Margin:
         """Return a padding for all sides, or for each axis, or for each side."""
-        kind, draws = self.rng.integers(3), [self._side() for _ in range(2 * axes)]
+        kind, draws = self.rng.integers(3), [self._integer(0, 2) for _ in range(2 * axes)]
         by_side = tuple(zip(draws[:axes], draws[axes:], strict=True))
         return (draws[0], tuple(draws[:axes]), by_side)[kind]
-
-    def _side(self) -> int:
-        return self._integer(0, 2)
 
     def _reduced(self, shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:
         """Return a shape reduced over an axis, which is kept with size 1 or not."""
@@ -203,7 +204,8 @@ class Arguments:
 
     def _shape(self, argument: Argument, sizes: Mapping[str, Any]) -> tuple[int, ...] | None:
         """Return one of the argument's shapes, transposed if its flag says so; None: absent."""
-        if not argument.is_array or (argument.optional and self._is_left_out(argument)):
+        can_be_absent = argument.optional and not self._large
+        if not argument.is_array or (can_be_absent and self.rng.random() < 0.3):
             return None
         dims = argument.shapes[self.rng.integers(len(argument.shapes))]
         shape: list[int] = []
@@ -212,9 +214,6 @@ class Arguments:
             shape += size if dim.startswith("*") else [size]
         turned = argument.transposed is not None and sizes[argument.transposed]
         return tuple(shape[::-1] if turned else shape)
-
-    def _is_left_out(self, argument: Argument) -> bool:
-        return not self._large and bool(self.rng.random() < 0.3)
 
     # -- content -----------------------------------------------------------------------------
 
@@ -324,16 +323,9 @@ def _as_bound(shapes: Mapping[str, Any], sizes: Mapping[str, Any]) -> dict[str, 
 # -- arguments that depend on each other ----------------------------------------------------------
 
 
-def _prepare(arguments: Arguments) -> None:
-    name = arguments.contract.name
-    if name in _PREPARATIONS:
-        _PREPARATIONS[name](arguments, arguments.values)
-    elif name.removesuffix("_deriv") != name and {"x", "y", "dy"} <= arguments.values.keys():
-        _suit_output_to_input(arguments, arguments.values)
-
-
-def _suit_output_to_input(arguments: Arguments, values: dict[str, Any]) -> None:
+def _suit_output_to_input(arguments: Arguments) -> None:
     """Set y to the activation of x."""
+    values = arguments.values
     x = arguments.rng.normal(size=values["dy"].shape) if values["x"] is None else values["x"]
     y = np.empty(x.shape)
     getattr(reference(), arguments.contract.name.removesuffix("_deriv"))(x, y)
@@ -341,20 +333,20 @@ def _suit_output_to_input(arguments: Arguments, values: dict[str, Any]) -> None:
         values["y"] = arguments.rounded(y)
 
 
-def _use_inputs_for_weights(arguments: Arguments, values: dict[str, Any]) -> None:
+def _use_inputs_for_weights(values: dict[str, Any]) -> None:
     """Without inputs there are no derivatives of the weights."""
     if values["inputs"] is None:
         values["weight_deltas"] = None
 
 
-def _find_maxima(arguments: Arguments, values: dict[str, Any]) -> None:
+def _find_maxima(values: dict[str, Any]) -> None:
     """Set outputs and argmax to the results of a forward pass, for inputs with ties."""
     values["inputs"] = np.rint(values["inputs"])
     names = ("inputs", "window", "outputs", "padding", "stride", "argmax")
     reference().maxpool2d_forward_batch(**{name: values[name] for name in names})
 
 
-def _leave_room_for_labels(arguments: Arguments, values: dict[str, Any]) -> None:
+def _leave_room_for_labels(values: dict[str, Any]) -> None:
     """Make a path possible: n labels and the blanks between them need up to 2n - 1 steps."""
     labels, mask = values["labels"], values["mask"]
     steps = len(labels) if mask is None else np.count_nonzero(mask[:, :, 0], axis=0)
@@ -363,7 +355,7 @@ def _leave_room_for_labels(arguments: Arguments, values: dict[str, Any]) -> None
     values["labels"] = np.where(counting < limits, labels, 0.0)
 
 
-_PREPARATIONS: dict[str, Callable[[Arguments, dict[str, Any]], None]] = {
+_PREPARATIONS: dict[str, Callable[[dict[str, Any]], None]] = {
     "conv2d_backward_batch": _use_inputs_for_weights,
     "maxpool2d_backward_batch": _find_maxima,
     "ctc_loss": _leave_room_for_labels,
