@@ -53,16 +53,16 @@ def run_job(ranks, name, *arguments, timeout=60):
     """Run a function of `jobs` on so many ranks.
 
     Args:
-        ranks: How many.
+        ranks: How many; `None`: one process without ``mpiexec``.
         name: The function.
         *arguments: What JSON can hold.
         timeout: Seconds.
     """
     with tempfile.TemporaryDirectory() as folder:
-        script = f'exec "$0" -m tests.ext.mpi.jobs "$@" > {folder}/$PMI_RANK.txt 2>&1'
-        command = [MPIEXEC, "-launcher", "fork", "-n", str(ranks), "bash", "-c", script]
+        script = f'exec "$0" -m tests.ext.mpi.jobs "$@" > {folder}/${{PMI_RANK:-0}}.txt 2>&1'
+        launcher = [MPIEXEC, "-launcher", "fork", "-n", str(ranks)] if ranks else []
         done = subprocess.run(
-            [*command, sys.executable, name, folder, json.dumps(arguments)],
+            [*launcher, "bash", "-c", script, sys.executable, name, folder, json.dumps(arguments)],
             cwd=ROOT,
             env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,
@@ -71,7 +71,7 @@ def run_job(ranks, name, *arguments, timeout=60):
             timeout=timeout,
             check=False,
         )
-        files = [Path(folder) / f"{rank}.json" for rank in range(ranks)]
+        files = [Path(folder) / f"{rank}.json" for rank in range(ranks or 1)]
         results = [json.loads(f.read_text()) if f.exists() else None for f in files]
-        printed = [Path(folder, f"{rank}.txt").read_text() for rank in range(ranks)]
+        printed = [Path(folder, f"{rank}.txt").read_text() for rank in range(ranks or 1)]
         return Job(done.returncode, done.stdout + "\n".join(printed), results)

@@ -1,18 +1,13 @@
 """Training on several ranks is training on one: real jobs, started by ``mpiexec``."""
 
 import functools
-import json
 import shutil
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from brainstorm import optional
-from tests.ext.mpi.ranks import ROOT, needs_mpi, run_job
+from tests.ext.mpi.ranks import needs_mpi, run_job
 
 pytestmark = needs_mpi
 
@@ -23,11 +18,7 @@ SAME = ("whole", "slices", "accumulated", "clipped", "masked")
 @functools.cache
 def alone(name, *arguments):
     """What a process gets that was started without ``mpiexec``."""
-    with tempfile.TemporaryDirectory() as folder:
-        given = [name, folder, json.dumps(arguments)]
-        command = [sys.executable, "-m", "tests.ext.mpi.jobs", *given]
-        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, timeout=60)
-        return json.loads(Path(folder, "0.json").read_text())["value"]
+    return run_job(None, name, *arguments).values[0]
 
 
 def assert_close(logs, expected):
