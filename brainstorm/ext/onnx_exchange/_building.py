@@ -89,10 +89,6 @@ class Builder:
         made = self.add(kind, value.path, value.sizes[2:], **options)
         return replace(made, axes=value.axes)
 
-    def pool(self, value: Value, kind: str) -> Value:
-        """Add a `TimePooling` of the given type, and return it with T = 1 in place of T."""
-        return self.add_same(value, "TimePooling", type=kind)
-
     def reshape(self, path: str, shape: Sequence[int]) -> Value:
         """Add a `Reshape`."""
         return self.add("Reshape", path, shape, shape=list(shape))
@@ -135,15 +131,15 @@ class Builder:
         return self.entries.get(value.path.partition(".")[0])
 
     def arrange(
-        self, value: Value, order: Sequence[int], mixed: bool = False
+        self, value: Value, order: Sequence[int] | None = None, mixed: bool = False
     ) -> tuple[str, tuple[int, ...]]:
         """Return an output with given axes of a tensor as its features, and their sizes.
 
-        `order` has all axes without T and B. If `mixed`, axes may consist of features and of T or
-        B, which are kept together: the node must treat all elements at one index of such an axis
-        alike.
+        `order` has all axes without T and B; `None`: in the order of the tensor. If `mixed`, axes
+        may consist of features and of T or B, which are kept together: the node must treat all
+        elements at one index of such an axis alike.
         """
-        groups = [parts(value.axes[axis]) for axis in order]
+        groups = [parts(value.axes[axis]) for axis in (value.features if order is None else order)]
         if any(g is None or (not mixed and (g[0] or g[2])) for g in groups):
             raise self.fail("no layer takes T or B as a feature, or in one axis with features.")
         features = [g[1] for g in groups if g is not None]
@@ -158,10 +154,6 @@ class Builder:
         if sizes[2:] != shape:
             path = self.reshape(path, shape).path
         return path, shape
-
-    def plain(self, value: Value) -> tuple[str, tuple[int, ...]]:
-        """Return an output with the features of a tensor in their order, and their sizes."""
-        return self.arrange(value, value.features)
 
     def like(self, value: Value, order: Sequence[int], result: Value) -> Value:
         """Return a layer's output as a tensor with the axes of its input.

@@ -241,7 +241,7 @@ class Importer(Builder):
         options = json.loads(described[ENTRY])
         kind, outputs = options.pop("@type"), options.pop("@outputs")
         given = dict(zip(function.input, node.inputs, strict=True))
-        inputs = {n: self.plain(x)[0] for n, x in given.items() if isinstance(x, Value)}
+        inputs = {n: self.arrange(x)[0] for n, x in given.items() if isinstance(x, Value)}
         arrays = {name: x for name, x in given.items() if isinstance(x, np.ndarray)}
         first, *_ = outputs
         made = self.add(kind, inputs, outputs[first], arrays, first, **options)

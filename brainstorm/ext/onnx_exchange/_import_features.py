@@ -132,7 +132,7 @@ def _reduction(imp: Importer, node: Node) -> Value:
     axes = sorted({node.axis(i, rank) for i in axes or range(rank)})
     removed = () if node.options.get("keepdims", 1) else axes
     if [value.axes[i] for i in axes] == [(0,)] and node.kind in _POOLINGS:
-        return imp.pool(value, _POOLINGS[node.kind]).without(removed)
+        return imp.add_same(value, "TimePooling", type=_POOLINGS[node.kind]).without(removed)
     if not set(axes) <= set(value.features):
         raise node.fail("no layer reduces sequences, or time steps so, or with other axes.")
     kind = {"ReduceMean": "avg", "ReduceMax": "max"}.get(node.kind)

@@ -43,7 +43,7 @@ def _recurrence(imp: Importer, node: Node) -> list[Any]:
         arrays |= _peepholes(node, number, size) if kind == "Lstm" else {}
         one = imp.add(kind, path, [size], arrays, **options)
         if gives_last:
-            last.append(imp.pool(one, "last"))
+            last.append(imp.add_same(one, "TimePooling", type="last"))
         if gives_all and is_backward:
             one = imp.add("Reverse", one.path, [size])
         made.append(one)

@@ -204,7 +204,7 @@ def slice_axis(imp: Importer, value: Value, axis: int, start: int, stop: int) ->
     if (start, stop) == (0, value.shape[axis]):
         return value
     if value.axes[axis] == (0,) and start == stop - 1 == value.shape[axis] - 1:
-        return imp.pool(value, "last")
+        return imp.add_same(value, "TimePooling", type="last")
     if axis not in value.features:
         raise imp.fail("no layer takes some of the time steps or sequences, but the last step.")
     order = value.order()

@@ -106,7 +106,7 @@ def _gather(imp: Importer, node: Node) -> Value:
     table, value, axis = node.constant(0), node.value(1), node.options.get("axis", 0)
     if table.ndim != 2 or axis != 0:
         raise node.fail("expected a table with one row per class, and axis 0.")
-    path, sizes = imp.plain(value)
+    path, sizes = imp.arrange(value)
     one = sizes == (1,)
     features = [table.shape[1]] if one else [*sizes, table.shape[1]]
     if len(sizes) > 1:
