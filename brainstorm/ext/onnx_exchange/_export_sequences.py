@@ -51,9 +51,7 @@ def _reversed_within(body: Body, given: Mapping[str, str]) -> list[str]:
     mask = body.op("Squeeze", given["mask"], body.constant([2]))
     is_on = body.op("Cast", body.op("Cast", mask, to=BOOL), to=INT64)
     one = body.constant([1])
-    count = body.op("Shape", mask, start=0, end=1)
-    first, last = (body.op("Squeeze", x) for x in (one, body.op("Add", count, one)))
-    numbers = body.op("Unsqueeze", body.op("Range", first, last, first), one)
+    numbers = body.op("Unsqueeze", body.op("Add", _steps(body, mask), one), one)
     lengths = body.op("ReduceMax", body.op("Mul", is_on, numbers), body.constant([0]), keepdims=0)
     lengths = body.op("Max", lengths, one)
     return [body.op("ReverseSequence", given["default"], lengths, time_axis=0, batch_axis=1)]
@@ -89,14 +87,18 @@ def _pooled(body: Body, layer: Any, x: str, mask: str) -> str:
 
 def _last_of(body: Body, counts: str, ones: list[int]) -> str:
     """Return the index of the last step of each sequence that counts."""
-    one = body.op("Squeeze", body.constant([1]))
-    count = body.op("Squeeze", body.op("Shape", counts, start=0, end=1))
-    numbers = body.op("Range", one, body.op("Add", count, one), one)
-    numbers = body.reshape(body.op("Cast", numbers, to=FLOAT), [-1, 1, *ones])
+    one = body.constant(1.0)
+    numbers = body.op("Add", body.op("Cast", _steps(body, counts), to=FLOAT), one)
+    numbers = body.reshape(numbers, [-1, 1, *ones])
     numbers = body.op("Mul", numbers, body.op("Cast", counts, to=FLOAT))
     last = body.op("ReduceMax", numbers, body.constant([0]), keepdims=1)
-    last = body.op("Max", last, body.op("Cast", one, to=FLOAT))
-    return body.op("Equal", numbers, last)
+    return body.op("Equal", numbers, body.op("Max", last, one))
+
+
+def _steps(body: Body, x: str) -> str:
+    """Return the numbers of the steps of x, from 0 on."""
+    count = body.op("Squeeze", body.op("Shape", x, start=0, end=1))
+    return body.op("Range", body.constant(0), count, body.constant(1))
 
 
 @composes("MultiHeadSelfAttention", "MultiHeadAttention")
@@ -142,9 +144,7 @@ def _rotated(body: Body, x: str, size: int) -> str:
 
 def _angles(body: Body, x: str, rates: np.ndarray) -> str:
     """Return the products of the step numbers of x with each rate."""
-    count = body.op("Squeeze", body.op("Shape", x, start=0, end=1))
-    zero, one = (body.op("Squeeze", body.constant([i])) for i in range(2))
-    steps = body.op("Cast", body.op("Range", zero, count, one), to=FLOAT)
+    steps = body.op("Cast", _steps(body, x), to=FLOAT)
     return body.op("Mul", body.op("Unsqueeze", steps, body.constant([1])), body.constant(rates))
 
 
