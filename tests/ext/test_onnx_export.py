@@ -180,6 +180,18 @@ def test_activations_of_recurrences(kind, activation):
     check_everywhere(net, numbers(T, B, 3), in_reference=False)
 
 
+def test_options_that_an_architecture_leaves_out_have_their_defaults():
+    layers = bl.LocalResponseNormalization(), bl.GroupNorm(2), bl.BatchNorm()
+    architecture = net_of((4, 4, 6), *layers).architecture
+    for name in ("size", "alpha", "beta", "k"):
+        del architecture["LocalResponseNormalization"][name]
+    for layer, name in (("GroupNorm", "epsilon"), ("BatchNorm", "epsilon"), ("BatchNorm", "decay")):
+        del architecture[layer][name]
+    net = Network.from_architecture(architecture, handler=NumpyHandler(np.float32))
+    net.initialize(Gaussian(0.4), seed=1)
+    check_everywhere(net, numbers(T, B, 4, 4, 6), in_reference=False)
+
+
 # -- wiring ---------------------------------------------------------------------------------------
 
 

@@ -152,8 +152,9 @@ def _crop(e: Exporter, layer: Any) -> None:
 
 def _normalized(e: Exporter, layer: Any, x: str) -> str:
     kind, arrays, options = NORMALIZATIONS[layer.type_name]
-    given = {name: layer.kwargs[key] for key, name in options.items() if key in layer.kwargs}
-    return e.body.op(kind, x, *map(e.parameter, arrays), **given)
+    known = vars(layer) | layer.kwargs  # an option with its default is an attribute only
+    attributes = {name: known[key] for key, name in options.items()}
+    return e.body.op(kind, x, *map(e.parameter, arrays), **attributes)
 
 
 @writes("BatchNorm", "GroupNorm")

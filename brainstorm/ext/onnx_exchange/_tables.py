@@ -77,7 +77,7 @@ RECURRENT = {
 }
 
 #: Normalization of images to operator, the arrays that are its inputs, and the attribute of each
-#: option. What is left out has the same default there.
+#: option. What a model leaves out has the same default here.
 NORMALIZATIONS: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
     "BatchNorm": (
         "BatchNormalization",
