@@ -35,13 +35,8 @@ def dot_add_mm(
     build.product(a, b, out, transa, transb, add=True)
 
 
-def pack_m(build: Building, b: Any, transb: bool = False) -> None:
-    """Build the conversion of b for `dot_add_packed`."""
-    build.pack(b)
-
-
 def dot_add_packed(build: Building, a: Any, b: Any, out: Any, transb: bool = False) -> None:
-    """Build out += a @ b, of a packed b."""
+    """Build out += a @ b, one of many with the same b."""
     build.product(a, b, out, transb=transb, add=True, is_repeated=True)
 
 

@@ -207,15 +207,14 @@ class Building:
         """Add out = a @ b, or out += a @ b; transposed first if requested.
 
         The arrays are matrices, or stacks of matrices whose first axis counts the products. If it
-        `is_repeated`, it is one of many with the same b, for which the result of `pack` is used; or
-        a kernel of ours, which may become part of a recurrence.
+        `is_repeated`, it is one of many with the same b, for which a kernel of ours is used if
+        possible, which may become part of a recurrence.
         """
         if not out.size or not a.size:  # cuBLAS needs at least one element per row
             if not add:
                 self.clear(out)
             return
         target = out if _rows(out) is not None else self.target(out, add)
-        packed = b if is_repeated else None
         a, transa = self._factor(a, transa)
         b, transb = self._factor(b, transb)
         product = _product(a, b, target, transa, transb, add)
@@ -223,26 +222,23 @@ class Building:
             self.launch(product_launch(self.device, product), [target], [a, b], product)
             return
         if self.handler._compute == "bf16":
-            a, b = self._rounded(a, False), self._rounded(b, b is packed)
+            a, b = self.rounded(a), self.rounded(b)
             product = _product(a, b, target, transa, transb, add)
         launch = Launch(None, self.handler._blas.call(product))
         self.launch(launch, [target], [a, b], product)
 
-    def pack(self, array: DeviceArray) -> None:
-        """Add the rounding of a factor of many products, to memory kept with the factor."""
-        if self.handler._compute == "bf16" and array.size and _rows(array) is not None:
-            self._round(array, is_packed=True)
-            self.handler._packed.setdefault(array.memory, set()).add(_place(array))
-
     def rounded(self, array: DeviceArray) -> DeviceArray:
-        """Return a contiguous array, rounded to bfloat16 without gaps."""
-        return self._round(array.reshape((1, array.size)))
+        """Return an array, rounded to bfloat16; with rows, or stacks, that need not be adjacent."""
+        half = self._half(array)
+        result = half[..., : array.shape[-1]]
+        self.pieces.append(Piece.of_loop(converting_walk(array, result), half))
+        return result
 
     def widen(self, half: DeviceArray, array: DeviceArray, add: bool) -> None:
         """Add the conversion of bfloat16 to float32, or its addition to what is there."""
         self.pieces.append(Piece.of_loop(converting_walk(half, array, add), half))
 
-    def _half(self, array: DeviceArray, is_packed: bool = False) -> DeviceArray:
+    def _half(self, array: DeviceArray) -> DeviceArray:
         """Return memory for what a matrix, or a stack, is rounded to.
 
         It is the same for the same array, so that a graph rounds what is not written in between
@@ -255,7 +251,7 @@ class Building:
         if half is None:
             shape = (*array.shape[:-1], -(-array.shape[-1] // _HALF_ROW) * _HALF_ROW)
             size = 2 * math.prod(shape) + sum(other.nbytes for other in known.values())
-            if not is_packed and (array.memory is None or size > array.memory.size):
+            if array.memory is None or size > array.memory.size:
                 return self.temporary(shape, np.uint16)
             half = known[_place(array)] = DeviceArray.new(self.device, shape, np.uint16)
         self.kept.append(half)
@@ -269,19 +265,6 @@ class Building:
         if _rows(array.transpose(order)) is not None:
             return array.transpose(order), not turned
         return self.dense(array), turned
-
-    def _rounded(self, array: DeviceArray, is_packed: bool) -> DeviceArray:
-        """Return a factor, rounded to bfloat16; of rows, or stacks, that need not be adjacent."""
-        is_done = is_packed and _place(array) in self.handler._packed.get(array.memory, ())
-        half = self._half(array) if is_done else self._round(array)
-        return half[..., : array.shape[-1]]
-
-    def _round(self, array: DeviceArray, is_packed: bool = False) -> DeviceArray:
-        """Add the rounding of a matrix, or of a stack, to bfloat16, and return the result."""
-        half = self._half(array, is_packed)
-        walk = converting_walk(array, half[..., : array.shape[-1]])
-        self.pieces.append(Piece.of_loop(walk, half))
-        return half
 
 
 def _product(

@@ -167,7 +167,8 @@ class Cudnn:
                 continue
             factors, target = read, written
             if self._is_half:
-                factors, target = list(map(build.rounded, read)), result
+                rows = (array.reshape((1, array.size)) for array in read)  # rounded without gaps
+                factors, target = list(map(build.rounded, rows)), result
             call = made(factors, target, add and not self._is_half)
             launch = Launch(None, _checked(call, f"cudnn{which.name}"))
             build.launch(launch, [target, workspace], factors)

@@ -90,11 +90,9 @@ class PyCudaHandler(Lowering):
         self._blas = PROVIDERS[cublas](self._device, compute)
         self._cudnn = Cudnn.found(self._device, compute)
         self._memo = Memo(self._execute_program, self._build_program)
-        #: Memory to the matrices in it, by their places: what they are rounded to, and which of
-        #: them were packed.
+        #: Memory to the matrices in it, by their places: what they are rounded to.
         self._halves: weakref.WeakKeyDictionary[Memory, dict[Any, DeviceArray]]
-        self._packed: weakref.WeakKeyDictionary[Memory, set[Any]]
-        self._halves, self._packed = weakref.WeakKeyDictionary(), weakref.WeakKeyDictionary()
+        self._halves = weakref.WeakKeyDictionary()
         self._device.upload = Uploads(self._device, self._copy)
 
         self.dtype = np.dtype(np.float32)

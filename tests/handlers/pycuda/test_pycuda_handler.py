@@ -18,7 +18,7 @@ from brainstorm.handlers.pycuda.launches import Launch
 from brainstorm.handlers.pycuda.modules import modules_of
 from brainstorm.testing import HANDLER_PROPERTIES, check_handler
 from brainstorm.testing.handler_harness import HandlerHarness
-from tests.handlers.running import in_threads
+from tests.handlers.running import graph_of, in_threads
 
 
 @pytest.mark.parametrize("property", HANDLER_PROPERTIES)
@@ -83,40 +83,47 @@ def test_all_products_are_computed_in_the_chosen_precision(compute, rounding):
 
 
 @pytest.mark.parametrize("transb", [False, True])
-def test_packed_factors_are_rounded_once(transb, rng, shim, monkeypatch):
+def test_a_graph_rounds_a_common_factor_once(transb, rng, monkeypatch):
     monkeypatch.setattr(recurrences, "MOST_ROWS", 0)  # else it is no product of bfloat16
     handler = PyCudaHandler(seed=1, compute="bf16")
-    b = handler.create_from_numpy(rng.integers(-4, 5, (3, 5)).astype(np.float32))
+    b = handler.create_from_numpy(rng.integers(-4, 5, (6, 5)).astype(np.float32))
     for matrix in (b, b.T):
         factors = rng.integers(-4, 5, (4, 2, matrix.shape[1 if transb else 0]))
         out = handler.zeros((2, matrix.shape[0 if transb else 1]))
         arrays = [handler.create_from_numpy(a.astype(np.float32)) for a in factors]
-        for _ in range(2):  # what b holds now counts
-            handler.add_st(1.0, b, b)
-            handler.fill(out, 0.0)
+
+        def steps(matrix=matrix, arrays=arrays, out=out):
             product = handler.repeated_dot_add(matrix, transb=transb)
             for a in arrays:
                 product(a, out)
+
+        graph = graph_of(handler, steps)
+        # One kernel rounds b, and one all the other factors.
+        assert len(graph.launches) == 2 + len(factors)
+        for run in (graph, steps):  # what b holds now counts
+            handler.add_st(1.0, b, b)
+            handler.fill(out, 0.0)
+            run()
             second = matrix.get().T if transb else matrix.get()
             np.testing.assert_array_equal(out.get(), factors.sum(axis=0) @ second)
-        shim.reset()
-        product(arrays[0], out)
-        # A kernel rounds a; that of b has been done, unless its rows do not lie in order.
-        assert shim.counters()["kernels"] == (1 if matrix is b else 2)
 
 
-@pytest.mark.parametrize("compute", ["f32", "bf16"])
-def test_packed_factors_live_as_long_as_their_memory(compute):
-    handler = PyCudaHandler(seed=1, compute=compute)
-    b, a, out = handler.ones((4, 4)), handler.ones((2, 4)), handler.zeros((2, 4))
-    handler.pack_m(b.reshape((4, 4)))  # a view that nobody keeps
+def test_few_rows_are_multiplied_by_a_common_factor_that_is_not_rounded():
+    handler = PyCudaHandler(seed=1, compute="bf16")
+    a, b, out = handler.ones((2, 4)), handler.ones((4, 4)), handler.zeros((2, 4))
+    (launch,) = graph_of(handler, lambda: handler.repeated_dot_add(b)(a, out)).launches
+    assert launch.kernel.name == "few_rows"
+
+
+def test_what_matrices_are_rounded_to_lives_as_long_as_their_memory():
+    handler = PyCudaHandler(seed=1, compute="bf16")
+    a, b, out = (handler.ones((4, 4)) for _ in range(3))
+    handler.dot_mm(a.reshape((4, 4)), b.reshape((4, 4)), out)  # views that nobody keeps
     gc.collect()
-    handler.dot_add_packed(a, b.reshape((4, 4)), out)
-    handler.dot_add_packed(a, handler.ones((4, 4)), out)  # not packed at all
-    np.testing.assert_array_equal(out.get(), np.full((2, 4), 8.0))
-    del b
+    assert {memory.address for memory in handler._halves} == {a.address, b.address}
+    del a, b
     gc.collect()
-    assert not handler._packed
+    assert not handler._halves
 
 
 def test_batches_may_be_empty(handler):
