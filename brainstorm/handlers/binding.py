@@ -344,14 +344,23 @@ class _Binder:
         return Bound(loop, axes, reads, writes, threads, chunks_of(loop, axes, threads), values)
 
     def copy(self, source: Place, target: Place, add: bool) -> None:
-        strides = [steps(source.view), steps(target.view)]
-        shape = source.view.shape
-        axes = collapse(shape, [False] * len(shape), strides)
-        read = Read(c_type(source.view), axes.inner(0))
-        write = Write(c_type(target.view), axes.inner(1), ("r0", read.type), add)
+        loop, axes = copying_loop(source.view, target.view, add)
         threads = self.threads if source.view.size >= PARALLEL_WORK else 1
-        loop = Loop(axes.reduced, (read,), (), (write,))
         self.stages.append(Bound(loop, axes, [source], [target], threads, 1))
+
+
+def copying_loop(
+    source: Array, target: Array, add: bool, body: tuple[Line, ...] = ()
+) -> tuple[Loop, Axes]:
+    """Return the loop that copies an array to one of the same shape, or adds it, and its axes.
+
+    A body computes what is written from the element ``r0``.
+    """
+    axes = collapse(source.shape, [False] * len(source.shape), [steps(source), steps(target)])
+    read = Read(c_type(source), axes.inner(0))
+    value = (body[-1].name, body[-1].type) if body else ("r0", read.type)
+    write = Write(c_type(target), axes.inner(1), value, add)
+    return Loop(axes.reduced, (read,), body, (write,)), axes
 
 
 def c_type(array: Array) -> str:

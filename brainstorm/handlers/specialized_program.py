@@ -43,13 +43,17 @@ class Loops(_Part):
 
     Attributes:
         loops: The loops.
-        numbers: Their arguments other than pointers.
+        axes: Of each loop the sizes and strides.
+        constants: Of each loop the numbers that its body uses.
+        numbers: All of these as the arguments of a kernel in C, with threads and chunks.
     """
 
     def __init__(self, stages: Sequence[Bound], arrays: Sequence[Array]) -> None:
         views = [place for stage in stages for place in (*stage.reads, *stage.writes)]
         super().__init__(views, arrays)
         self.loops = tuple(stage.loop for stage in stages)
+        self.axes = [stage.axes for stage in stages]
+        self.constants = [tuple(stage.constants) for stage in stages]
         self.numbers = np.array([n for stage in stages for n in stage.numbers], np.intp)
 
 

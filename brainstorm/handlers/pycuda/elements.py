@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.handlers.binding import copying_loop
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.groups import Walk
 from brainstorm.handlers.pycuda.modules import file_with
-from brainstorm.optree.collapse import collapse
 from brainstorm.optree.loops import C_TYPES, Line, Loop, Read, Write
 
 #: A float to bfloat16: to the nearest, of equally near ones to the even one; NaN stays NaN.
@@ -63,13 +63,5 @@ def converting_walk(source: Any, target: Any, add: bool = False) -> Walk:
     Both arrays have the same shape; bfloat16 is stored as uint16.
     """
     body = _ROUNDING if source.dtype == np.float32 else _WIDENING
-    strides = [
-        [stride // given.dtype.itemsize for stride in given.strides] for given in (source, target)
-    ]
-    axes = collapse(source.shape, [False] * len(source.shape), strides)
-    read, write = (
-        Read(C_TYPES[source.dtype], axes.inner(0)),
-        Write(C_TYPES[target.dtype], axes.inner(1), (body[-1].name, body[-1].type), add),
-    )
-    loop = Loop(axes.reduced, (read,), body, (write,))
+    loop, axes = copying_loop(source, target, add, body)
     return Walk(loop, axes.sizes, axes.strides, (source.address, target.address), ())

@@ -10,6 +10,7 @@ element that it is at. Behind reductions that are done so come loops over their 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -117,19 +118,12 @@ class Group(NamedTuple):
 
 def walks_of(part: Loops, pointers: np.ndarray) -> Iterator[Walk]:
     """Yield the loops of a part with their numbers, if they have anything to do."""
-    numbers, addresses = part.numbers.tolist(), pointers.tolist()
-    p = n = 0
-    for loop in part.loops:
-        n, rank = n + 2, loop.rank  # threads and chunks are for the CPU
-        end = n + loop.extents
-        stop = end + len(loop.constants)
-        extents = [tuple(numbers[i : i + rank]) for i in range(n, end, rank)]
-        values = part.numbers[end:stop].view(np.float64).tolist()
-        places = tuple(addresses[p : p + loop.arrays])
-        walk = Walk(loop, extents[0], tuple(extents[1:]), places, tuple(values))
+    addresses = iter(pointers.tolist())
+    for loop, axes, constants in zip(part.loops, part.axes, part.constants, strict=True):
+        places = tuple(itertools.islice(addresses, loop.arrays))
+        walk = Walk(loop, axes.sizes, axes.strides, places, constants)
         if walk.results:
             yield walk
-        p, n = p + loop.arrays, stop
 
 
 def meet(spans: Iterable[Span], others: Sequence[Span]) -> bool:
