@@ -33,6 +33,43 @@ Span: TypeAlias = tuple[int, int]
 _SIZES = {name: dtype.itemsize for dtype, name in C_TYPES.items()}
 
 
+class Rows(NamedTuple):
+    """Rows of an array that are accessed one by one, in one of several steps.
+
+    Attributes:
+        start: The first address.
+        width: Bytes from there to the end of the first row; of all, if there is but one for all.
+        step: Bytes between rows; 0: the same for all rows.
+        is_written: Whether they are written.
+        move: Bytes to the next step.
+    """
+
+    start: int
+    width: int
+    step: int
+    is_written: bool
+    move: int = 0
+
+    def span(self, rows: int, steps: int = 1) -> Span:
+        """Return between which addresses all rows and steps access it."""
+        reach = self.step * (rows - 1), self.move * (steps - 1)
+        below, above = (sum(limit(0, distance) for distance in reach) for limit in (min, max))
+        return self.start + below, self.start + self.width + above
+
+    def keep_to_rows(self, other: Rows, rows: int) -> bool:
+        """Return whether none of so many rows overlaps another row of other ones, in any step."""
+        period = self.step * rows
+        if rows == 1:
+            return True
+        if self.step <= 0 or self.step != other.step or self.move % period or other.move % period:
+            return False
+        apart = (other.start - self.start) % period
+        return any(
+            max(self.width, place + other.width) - min(place, 0) <= self.step
+            for place in (apart, apart - period)
+        )
+
+
 @dataclasses.dataclass(frozen=True)
 class Walk:
     """A loop with its numbers.
@@ -107,6 +144,12 @@ class Walk:
         reach = [step * max(n - 1, 0) for step, n in steps]
         below, above = (sum(f(distance, 0) for distance in reach) for f in (min, max))
         return start + below, start + above + item
+
+    def rows(self, array: int) -> Rows:
+        """Return the rows of an array, the first axis being that of rows."""
+        start, stop = self.span(array, 1)
+        is_written = array >= len(self.loop.reads)
+        return Rows(start, stop - start, self.steps(array)[0], is_written)
 
 
 class Group(NamedTuple):
@@ -196,13 +239,10 @@ def _by_rows(walk: Walk, rows: int) -> Walk | None:
 
 def _keep_to_rows(before: Walk, after: Walk) -> bool:
     """Return whether two loops touch nothing in common but in the same row, if one writes it."""
-    for i, j in _shared(before, after):
-        step = before.steps(i)[0]
-        spans = before.span(i, 1), after.span(j, 1)
-        length = max(stop for _, stop in spans) - min(start for start, _ in spans)
-        if step != after.steps(j)[0] or (length > step and before.sizes[0] > 1):
-            return False
-    return True
+    return all(
+        before.rows(i).keep_to_rows(after.rows(j), before.sizes[0])
+        for i, j in _shared(before, after)
+    )
 
 
 # -- side by side ----------------------------------------------------------------------------------

@@ -11,16 +11,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import math
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from brainstorm.forks import cached_property
 from brainstorm.handlers.pycuda.blas import Product
 from brainstorm.handlers.pycuda.driver import Device
 from brainstorm.handlers.pycuda.fusing import Piece, packed_numbers
-from brainstorm.handlers.pycuda.groups import Group, Span, Walk, meet, split
+from brainstorm.handlers.pycuda.groups import Group, Rows, Span, Walk, meet, split
 from brainstorm.handlers.pycuda.launches import Launch, packed_launch
 from brainstorm.handlers.pycuda.modules import Kernel
 from brainstorm.handlers.pycuda.structures import structure_of
@@ -44,7 +43,7 @@ def has_few_rows(p: Product) -> bool:
     """Return whether a product can be computed by `few_rows` instead of cuBLAS."""
     if p.transa or p.batch > 1 or p.m > MOST_ROWS or p.k > MOST_TERMS:
         return False
-    *factors, out = (array.span(p.m, 1) for array in _arrays_of(p))
+    *factors, out = (array.span(p.m) for array in _arrays_of(p))
     return p.n * p.k <= MOST_ELEMENTS and not meet([out], factors)
 
 
@@ -56,50 +55,13 @@ def product_launch(device: Device, p: Product) -> Launch:
     return packed_launch(device, kernel, (p.m, 1), (ROW_THREADS, 1, 1), data)
 
 
-class _Array(NamedTuple):
-    """What a part of the first step accesses of an array, and where the next one does.
-
-    Attributes:
-        start: The first address.
-        width: Bytes from there to the end of the first row; of all, if there is but one for all.
-        step: Bytes between rows; 0: the same for all rows.
-        is_written: Whether it is written.
-        move: Bytes to the next step.
-    """
-
-    start: int
-    width: int
-    step: int
-    is_written: bool
-    move: int = 0
-
-    def span(self, rows: int, steps: int) -> tuple[int, int]:
-        """Return between which addresses all rows and steps access it."""
-        reach = self.step * (rows - 1), self.move * (steps - 1)
-        below, above = (sum(limit(0, distance) for distance in reach) for limit in (min, max))
-        return self.start + below, self.start + self.width + above
-
-    def keeps_to_rows(self, other: _Array, rows: int) -> bool:
-        """Return whether no row of this overlaps another row of another one, in any step."""
-        period = self.step * rows
-        if rows == 1:
-            return True
-        if self.step <= 0 or self.step != other.step or self.move % period or other.move % period:
-            return False
-        apart = (other.start - self.start) % period
-        return any(
-            max(self.width, place + other.width) - min(place, 0) <= self.step
-            for place in (apart, apart - period)
-        )
-
-
-def _arrays_of(p: Product) -> list[_Array]:
+def _arrays_of(p: Product) -> list[Rows]:
     """Return both factors and the result of a product."""
-    rows, columns = (p.n, p.k) if p.transb else (p.k, p.n)
+    rows, columns = p.matrix
     return [
-        _Array(p.a, 4 * p.k, 4 * p.lda, False),
-        _Array(p.b, 4 * (p.ldb * (rows - 1) + columns), 0, False),
-        _Array(p.out, 4 * p.n, 4 * p.ldc, True),
+        Rows(p.a, 4 * p.k, 4 * p.lda, False),
+        Rows(p.b, 4 * (p.ldb * (rows - 1) + columns), 0, False),
+        Rows(p.out, 4 * p.n, 4 * p.ldc, True),
     ]
 
 
@@ -110,8 +72,8 @@ class ProductPart:
         form: What is the same in all steps.
         pointers: Addresses, which may move.
         arrays: What is accessed, in the order of the pointers.
-        matrix: Rows and columns of the second factor.
         numbers: The format and values of what the arguments end with.
+        size: Elements of the second array, which the threads of a block may share; 0: they may not.
     """
 
     def __init__(self, p: Product) -> None:
@@ -119,46 +81,45 @@ class ProductPart:
         self.form = p._replace(a=0, b=0, out=0)
         self.pointers = p.a, p.b, p.out
         self.arrays = _arrays_of(p)
-        self.matrix = (p.n, p.k) if p.transb else (p.k, p.n)
         self.numbers = "3i", [p.lda, p.ldb, p.ldc]
+        self.size = p.n * p.k
 
     def source(self, name: str, is_constant: Sequence[bool]) -> str:
         """Return the functions and structures that it needs."""
         return f"struct {name}_arguments {{ char *p[3]; ptrdiff_t d[3]; int n[3]; }};\n"
 
-    def call(self, name: str, kept: int | None = None) -> str:
-        """Return the text that does it, for `row` and `step`, with the arguments ``a.<name>``.
+    def calls(self, name: str, kept: int | None) -> tuple[str, str]:
+        """Return the texts for what is done before all steps, and for `row` and `step`.
 
         Args:
-            name: The name.
+            name: The name; the arguments are ``a.<name>``.
             kept: Where the matrix begins in the memory that threads share; None: it is not there.
         """
-        p = self.product
+        p, begin = self.product, ""
         a, b, out = (
             f"({const}float *)(a.{name}.p[{k}] + step * a.{name}.d[{k}])"
             for k, const in enumerate(("const ", "const ", ""))
         )
         ldb = f"a.{name}.n[1]"
         if kept is not None:
-            b, ldb = f"kept + {kept}", str(self.matrix[1])
+            columns = p.matrix[1]
+            begin = (
+                f"for (int i = threadIdx.x; i < {self.size}; i += ROW_THREADS)\n"
+                f"kept[{kept} + i] = ((const float *)a.{name}.p[1])"
+                f"[i / {columns} * (ptrdiff_t){ldb} + i % {columns}];"
+            )
+            b, ldb = f"kept + {kept}", str(columns)
         flags = ", ".join(str(bool(flag)).lower() for flag in (p.transb, p.add))
-        return (
+        return begin, (
             f"product_of_row({a} + row * (ptrdiff_t)a.{name}.n[0], {b},\n"
             f"{out} + row * (ptrdiff_t)a.{name}.n[2], {p.n}, {p.k}, {ldb}, {flags});"
-        )
-
-    def keeping(self, name: str, kept: int) -> str:
-        """Return the text that copies the matrix to the memory that threads share."""
-        rows, columns = self.matrix
-        return (
-            f"for (int i = threadIdx.x; i < {rows * columns}; i += ROW_THREADS)\n"
-            f"kept[{kept} + i] = ((const float *)a.{name}.p[1])"
-            f"[i / {columns} * (ptrdiff_t)a.{name}.n[1] + i % {columns}];"
         )
 
 
 class LoopsPart:
     """Loops of a step, side by side; see `ProductPart`."""
+
+    size = 0
 
     def __init__(self, walks: Sequence[Walk]) -> None:
         self.walks = walks
@@ -169,15 +130,9 @@ class LoopsPart:
         self.pointers = tuple(address for walk in walks for address in walk.pointers)
 
     @cached_property
-    def arrays(self) -> list[_Array]:
+    def arrays(self) -> list[Rows]:
         """What is accessed, in the order of the pointers."""
-        found = []
-        for walk in self.walks:
-            for k in range(walk.loop.arrays):
-                start, stop = walk.span(k, 1)
-                is_written = k >= len(walk.loop.reads)
-                found.append(_Array(start, stop - start, walk.steps(k)[0], is_written))
-        return found
+        return [walk.rows(k) for walk in self.walks for k in range(walk.loop.arrays)]
 
     @cached_property
     def numbers(self) -> tuple[str, list[Any]]:
@@ -192,9 +147,9 @@ class LoopsPart:
         ]
         return render_step(dataclasses.replace(self.structure, accesses=tuple(accesses)), name)
 
-    def call(self, name: str) -> str:
-        """Return the text that does it; see `ProductPart`."""
-        return f"{name}(a.{name}, step, row);"
+    def calls(self, name: str, kept: int | None) -> tuple[str, str]:
+        """Return the texts of what is done; see `ProductPart`."""
+        return "", f"{name}(a.{name}, step, row);"
 
 
 Part: TypeAlias = ProductPart | LoopsPart
@@ -284,7 +239,7 @@ class Recurrence:
                 known += [(cycle, walk.length)] * walk.fits
                 yield walk
 
-    def _span(self, array: _Array) -> Span:
+    def _span(self, array: Rows) -> Span:
         return array.span(self.rows, self.steps)
 
     @property
@@ -298,7 +253,7 @@ class Recurrence:
     def fits(self) -> bool:
         """Whether no row needs anything of another one, and a launch takes the arguments."""
         return struct.calcsize(self._format) <= MOST_ARGUMENTS and all(
-            written.keeps_to_rows(other, self.rows)
+            written.keep_to_rows(other, self.rows)
             for written in self._written
             for arrays in self._arrays
             for other in arrays
@@ -317,14 +272,12 @@ class Recurrence:
             name = f"STEPS_{k}"
             is_constant = [not meet([self._span(array)], spans) for array in arrays]
             texts.append(part.source(name, is_constant))
-            if isinstance(part, ProductPart) and is_constant[1] and not self.moves[k][1]:
-                size = math.prod(part.matrix)
-                has_room = kept + size <= room
-                begin += [part.keeping(name, kept)] * has_room
-                calls.append(part.call(name, kept if has_room else None))
-                kept += size * has_room
-            else:
-                calls.append(part.call(name))
+            stays = part.size > 0 and is_constant[1] and not self.moves[k][1]
+            has_room = stays and kept + part.size <= room
+            before, call = part.calls(name, kept if has_room else None)
+            begin.append(before)
+            calls.append(call)
+            kept += part.size * has_room
             values += [*part.pointers, *self.moves[k], *part.numbers[1]]
         kernel = _kernel(tuple(texts), tuple(begin), tuple(calls))
         return kernel, struct.pack(self._format, *values), kept
@@ -367,7 +320,7 @@ def _kernel(texts: tuple[str, ...], begin: tuple[str, ...], calls: tuple[str, ..
         "void STEPS(const STEPS_arguments a) {",
         "extern __shared__ float kept[];",
         "const int row = blockIdx.x;",
-        *begin,
+        *filter(None, begin),
         "__syncthreads();",
         "for (ptrdiff_t step = 0; step < a.steps; step++) {",
         *(line for call in calls for line in (call, "__syncthreads();")),
