@@ -11,6 +11,19 @@ static __device__ __forceinline__ Axes axes_of(int d0, int d1, int d2, int d3, i
     return {{d0, d1, d2, d3, d4, d5}, {h0, h1, h2, h3, h4, h5}, {w0, w1, w2, w3, w4, w5}};
 }
 
+struct Element { int n, z, y, x, c; };
+
+// The indices of element i of an array (N, depth, height, width, channels).
+static __device__ __forceinline__ Element element_of(unsigned i, int depth, int height, int width,
+                                                     int channels)
+{
+    unsigned rest = i;
+    const int c = rest % channels; rest /= channels;
+    const int x = rest % width; rest /= width;
+    const int y = rest % height; rest /= height;
+    return {(int)(rest / depth), (int)(rest % depth), y, x, c};
+}
+
 // Where a cell of a filter lies that is applied for an output; not inside: -1.
 static __device__ __forceinline__ int place(const Axis &a, int output, int cell)
 {
@@ -31,16 +44,9 @@ static __device__ __forceinline__ float image_to_columns(const float *images, un
 {
     const Axis d = axes.d, h = axes.h, w = axes.w;
     const int size = channels / groups;
-    unsigned rest = i;
-    const int c = rest % size; rest /= size;
-    const int kw = rest % w.filter; rest /= w.filter;
-    const int kh = rest % h.filter; rest /= h.filter;
-    const int kd = rest % d.filter; rest /= d.filter;
-    const int group = groups > 1 ? rest / rows : 0, row = rest - group * rows;
-    int at = row;
-    const int q = at % w.outputs; at /= w.outputs;
-    const int p = at % h.outputs; at /= h.outputs;
-    const int o = at % d.outputs, n = at / d.outputs;
+    const auto [column, kd, kh, kw, c] = element_of(i, d.filter, h.filter, w.filter, size);
+    const int group = groups > 1 ? column / rows : 0, row = column - group * rows;
+    const auto [n, o, p, q, all] = element_of(row, d.outputs, h.outputs, w.outputs, 1);
     const int z = place(d, o, kd), y = place(h, p, kh), x = place(w, q, kw);
     const size_t pixel = (((size_t)n * d.size + z) * h.size + y) * w.size + x;
     return (z < 0 || y < 0 || x < 0) ? 0.0f : images[pixel * channels + group * size + c];
@@ -52,11 +58,7 @@ static __device__ __forceinline__ float columns_to_image(const float *columns, u
 {
     const Axis d = axes.d, h = axes.h, w = axes.w;
     const int size = channels / groups, width = d.filter * h.filter * w.filter * size;
-    unsigned rest = i;
-    const int channel = rest % channels; rest /= channels;
-    const int x = rest % w.size; rest /= w.size;
-    const int y = rest % h.size; rest /= h.size;
-    const int z = rest % d.size, n = rest / d.size;
+    const auto [n, z, y, x, channel] = element_of(i, d.size, h.size, w.size, channels);
     const int group = channel / size, c = channel % size;
     float sum = 0.0f;
     for (int kd = 0; kd < d.filter; kd++) {
@@ -83,10 +85,7 @@ extern "C" __global__ void maximum_pool(const float *images, float *outputs, flo
     const Axis h = axes.h, w = axes.w;
     EACH(i, count)
     {
-        unsigned rest = i;
-        const int c = rest % channels; rest /= channels;
-        const int q = rest % w.outputs; rest /= w.outputs;
-        const int p = rest % h.outputs, n = rest / h.outputs;
+        const auto [n, o, p, q, c] = element_of(i, 1, h.outputs, w.outputs, channels);
         float largest = 0.0f;
         int found = -1;
         for (int kh = 0; kh < h.filter; kh++) {
@@ -111,10 +110,7 @@ static __device__ __forceinline__ float average_pool(const float *images, unsign
                                                      const Axes &axes)
 {
     const Axis h = axes.h, w = axes.w;
-    unsigned rest = i;
-    const int c = rest % channels; rest /= channels;
-    const int q = rest % w.outputs; rest /= w.outputs;
-    const int p = rest % h.outputs, n = rest / h.outputs;
+    const auto [n, o, p, q, c] = element_of(i, 1, h.outputs, w.outputs, channels);
     float sum = 0.0f;
     int inside = 0;
     for (int kh = 0; kh < h.filter; kh++) {
@@ -139,10 +135,7 @@ static __device__ __forceinline__ float pool_deltas(const float *out_deltas, con
                                                     unsigned i, int channels, const Axes &axes)
 {
     const Axis h = axes.h, w = axes.w;
-    unsigned rest = i;
-    const int c = rest % channels; rest /= channels;
-    const int x = rest % w.size; rest /= w.size;
-    const int y = rest % h.size, n = rest / h.size;
+    const auto [n, z, y, x, c] = element_of(i, 1, h.size, w.size, channels);
     const int index = (y * w.size + x) * channels + c;
     float sum = 0.0f;
     for (int kh = h.filter - 1; kh >= 0; kh--) {
