@@ -5,6 +5,7 @@ Each function builds the operation with its name.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -60,13 +61,12 @@ def affine_mm(build: Building, a: Any, b: Any, bias: Any, out: Any, activation: 
 
 def take_rows_mv(build: Building, m: DeviceArray, v: DeviceArray, out: DeviceArray) -> None:
     """Build out = the rows of m at the indices v."""
-    take_picked(build, m, v, build.target(out), (m.shape[0], v.size, m.shape[1], 0))
+    take_picked(build, m, v, build.target(out))
 
 
 def add_rows_mv(build: Building, m: DeviceArray, v: DeviceArray, out: DeviceArray) -> None:
     """Build the addition of the rows of m to those of out at the indices v."""
-    rows, target = build.dense(m), build.target(out, keeps=True)
-    add_picked(build, rows, v, target, out.shape[0], m.shape[1])
+    add_picked(build, m, v, build.target(out, keeps=True))
 
 
 def indices_for(build: Building, indices: DeviceArray) -> tuple[DeviceArray, int]:
@@ -79,10 +79,12 @@ def indices_for(build: Building, indices: DeviceArray) -> tuple[DeviceArray, int
 
 
 def take_picked(
-    build: Building, table: DeviceArray, indices: DeviceArray, out: DeviceArray,
-    sizes: tuple[int, int, int, int], back: int = 0,
+    build: Building, table: DeviceArray, indices: DeviceArray, out: DeviceArray, axis: int = 0,
+    each: bool = False, wraps: bool = False,
 ) -> None:  # fmt: skip
-    """Add a loop over what indices pick; see rows.cu.
+    """Add a loop over what indices pick along an axis, or for `each` element of out; see rows.cu.
+
+    If it `wraps`, negative indices count from the end.
 
     Raises:
         HandlerValidationError: The table has no rows.
@@ -93,21 +95,25 @@ def take_picked(
             f"nothing up in it, or give it rows."
         )
     places, is_float = indices_for(build, indices)
-    build.elements("take_rows", [build.dense(table), places], out, (*sizes, is_float, back))
+    size, picks = table.shape[axis], out.shape[axis] if each else indices.size
+    numbers = size, picks, math.prod(table.shape[axis + 1 :]), each, is_float, size * wraps
+    build.elements("take_rows", [build.dense(table), places], out, numbers)
 
 
 def add_picked(
-    build: Building, rows: DeviceArray, indices: DeviceArray, out: DeviceArray, size: int,
-    inner: int, back: int = 0,
+    build: Building, values: DeviceArray, indices: DeviceArray, out: DeviceArray, axis: int = 0,
+    wraps: bool = False,
 ) -> None:  # fmt: skip
-    """Add out (outer, size, inner) += rows (outer, picks, inner), in the rows given by indices.
+    """Add out (outer, size, inner) += values (outer, picks, inner), in the rows given by indices.
 
-    The indices are sorted. Each chunk of them, about the square root of their number, is summed up
-    by other threads than the next one, so that none adds up all rows of an index that is frequent.
+    If it `wraps`, negative indices count from the end. The indices are sorted. Each chunk of them,
+    about the square root of their number, is summed up by other threads than the next one, so that
+    none adds up all rows of an index that is frequent.
     """
-    picks = indices.size
-    if not rows.size:
+    if not values.size:
         return
+    picks, size, inner = indices.size, out.shape[axis], math.prod(out.shape[axis + 1 :])
+    rows, back = build.dense(values), size * wraps
     places, is_float = indices_for(build, indices)
     pairs, other = (build.temporary((picks,), np.uint64) for _ in range(2))
     build.kernel(

@@ -14,7 +14,7 @@ from brainstorm.forks import cached_property
 from brainstorm.handlers.numpy_memory import byte_span
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.blas import Product
-from brainstorm.handlers.pycuda.driver import failure, load_driver
+from brainstorm.handlers.pycuda.driver import guarded
 from brainstorm.handlers.pycuda.elements import converting_walk, element_walk
 from brainstorm.handlers.pycuda.fusing import Piece, fused, launched
 from brainstorm.handlers.pycuda.launches import (
@@ -26,7 +26,7 @@ from brainstorm.handlers.pycuda.launches import (
 )
 from brainstorm.handlers.pycuda.modules import Kernel, file_with
 from brainstorm.handlers.pycuda.recurrences import has_few_rows, product_launch
-from brainstorm.optree import Formula, Program, formula
+from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
 from brainstorm.utils import Arrays
 
@@ -71,12 +71,12 @@ class Building:
             DeviceError: The GPU failed.
         """
         self.device.enter()
-        try:
-            with self.device.lock:
-                for launch in self._loaded:
-                    launch.run()
-        except load_driver().Error as error:
-            raise failure(error, self.name) from error
+        with self.device.lock:
+            guarded(self.name, self._run)
+
+    def _run(self) -> None:
+        for launch in self._loaded:
+            launch.run()
 
     def kernel(
         self, name: str, count: int, *arguments: DeviceArray | int | None, blocks: int | None = None
@@ -136,14 +136,8 @@ class Building:
         self, its_formula: Formula, inputs: Arrays, outputs: Arrays, accumulate: bool = False
     ) -> None:
         """Add a formula."""
-        flags = [accumulate] * len(outputs)
-        self.run(its_formula.program(*inputs), inputs, outputs, flags)
-
-    def run(
-        self, program: Program, inputs: Arrays, outputs: Arrays, accumulate: Sequence[bool]
-    ) -> None:
-        """Add a program."""
-        self.handler.memo.executor(program).collect(self, inputs, outputs, accumulate)
+        executor = self.handler.memo.executor(its_formula.program(*inputs))
+        executor.collect(self, inputs, outputs, [accumulate] * len(outputs))
 
     def copy(self, source: DeviceArray, target: DeviceArray) -> None:
         """Add a copy, which converts to another dtype."""
@@ -194,7 +188,7 @@ class Building:
         return instead
 
     def finish(self) -> None:
-        """Add the copies of results to their arrays, and release the operation's arrays."""
+        """Add the copies of results to their arrays."""
         while self._back:
             self.copy(*self._back.pop(0))
 

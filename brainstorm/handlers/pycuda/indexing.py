@@ -54,21 +54,14 @@ def _dot(build: Building, x: DeviceArray, y: DeviceArray, out: DeviceArray) -> N
         build.product(stacks[0][place], stacks[1][place], out[place])
 
 
-def _sizes(shape: tuple[int, ...], axis: int, count: int = 1) -> tuple[int, int]:
-    """Return the number of elements before some axes, and after them."""
-    return math.prod(shape[:axis]), math.prod(shape[axis + count :])
-
-
-def _take(build: Building, x: Any, indices: Any, out: Any, axis: int, each: int = 0) -> None:
-    picks = out.shape[axis] if each else indices.size
-    sizes = (x.shape[axis], picks, _sizes(x.shape, axis)[1], each)
-    take_picked(build, x, indices, out, sizes, x.shape[axis])
+def _sizes(shape: tuple[int, ...], axis: int) -> tuple[int, int]:
+    """Return the number of elements before an axis, and after it."""
+    return math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
 
 
 def _put(build: Building, values: Any, indices: Any, out: Any, axis: int, size: int) -> None:
-    inner = _sizes(values.shape, axis, indices.ndim)[1]
     build.clear(out)
-    add_picked(build, build.dense(values), indices, out, size, inner, size)
+    add_picked(build, values, indices, out, axis, wraps=True)
 
 
 def _scatter(build: Building, values: Any, indices: Any, out: Any, axis: int, size: int) -> None:
@@ -94,8 +87,8 @@ def _cumsum(build: Building, x: Any, out: Any, axis: int) -> None:
 _STEPS: dict[str, Any] = {
     "dot": _dot,
     "cumsum": _cumsum,
-    "take": _take,
-    "gather": functools.partial(_take, each=1),
+    "take": functools.partial(take_picked, wraps=True),
+    "gather": functools.partial(take_picked, each=True, wraps=True),
     "put": _put,
     "scatter": _scatter,
     "onehot": _onehot,

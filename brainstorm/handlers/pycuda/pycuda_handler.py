@@ -30,7 +30,7 @@ from brainstorm.handlers.pycuda.modules import modules_of
 from brainstorm.handlers.pycuda.programs import DeviceProgram
 from brainstorm.handlers.pycuda.transfers import Uploads
 from brainstorm.handlers.traces import Trace
-from brainstorm.optree import Program, formula
+from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
 from brainstorm.randomness import RandomState
 from brainstorm.utils import Array
@@ -89,7 +89,8 @@ class PyCudaHandler(Lowering):
         self._modules = modules_of(device)
         self._blas = PROVIDERS[cublas](self._device, compute)
         self._cudnn = Cudnn.found(self._device, compute)
-        self._memo = Memo(self._execute_program, self._build_program)
+        execute = functools.partial(DeviceProgram, device=self._device)
+        self._memo = Memo(execute, self._build_program)
         #: Memory to the matrices in it, by their places: what they are rounded to.
         self._halves: weakref.WeakKeyDictionary[Memory, dict[Any, DeviceArray]]
         self._halves = weakref.WeakKeyDictionary()
@@ -195,11 +196,6 @@ class PyCudaHandler(Lowering):
             for graph in graphs:
                 graph.capture()
         return functions
-
-    def _execute_program(self, program: Program) -> DeviceProgram:
-        """Return an object that converts a program to launches."""
-        with self._device.lock:
-            return DeviceProgram(program, self._device)
 
     def _copy(self, source: DeviceArray, target: DeviceArray) -> None:
         """Copy an array to another one of any dtype."""
