@@ -30,7 +30,7 @@ class CudaLoopText(LoopText):
             added.
         n: Where the loop's numbers begin.
         c: Likewise its constants.
-        results: Likewise its results.
+        results: Likewise its results, whose numbers `reductions` has.
     """
 
     def __init__(
@@ -39,7 +39,8 @@ class CudaLoopText(LoopText):
     ) -> None:  # fmt: skip
         super().__init__(loop, lines)
         self.index, self.lanes, self.rows = structure.index, structure.lanes, rows
-        self.n, self.c, self.results = n, c, results
+        self.n, self.c = n, c
+        self.reductions = [(results + i, write) for i, write in self.reductions]
         self.accesses = structure.accesses[len(rows) : len(rows) + loop.arrays]
         rows += [n + loop.rank * (1 + k) for k in range(loop.arrays)]
 
@@ -78,34 +79,33 @@ class CudaLoopText(LoopText):
     def shared_parts(self) -> None:
         """Name the memory for the results of all workers."""
         for i, write in self.reductions:
-            self.put(f"__shared__ {write.total_type} part{self.results + i}[{THREADS}];")
+            self.put(f"__shared__ {write.total_type} part{i}[{THREADS}];")
 
     def start(self) -> None:
         """Start the reductions."""
         for i, write in self.reductions:
-            self.put(f"{write.total_type} total{self.results + i} = {write.start};")
+            self.put(f"{write.total_type} total{i} = {write.start};")
             if write.is_index:
-                self.put(f"{self.index} place{self.results + i} = 0;")
+                self.put(f"{self.index} place{i} = 0;")
 
     def join_workers(self) -> None:
         """Reduce the results of all workers of a column."""
-        places = [self.results + i for i, _ in self.reductions]
-        for i in places:
+        for i, _ in self.reductions:
             self.put(f"part{i}[worker * columns + column] = total{i};")
         self.put("__syncthreads();", "for (int half = workers / 2; half > 0; half /= 2) {")
         self.put("if (worker < half) {", "const int mine = worker * columns + column;")
         self.put("const int other = mine + half * columns;")
-        for i, (_, write) in zip(places, self.reductions, strict=True):
+        for i, write in self.reductions:
             self.put(self.combine(write, f"part{i}[mine]", f"part{i}[other]"))
         self.put("}", "__syncthreads();", "}")
-        for i in places:
+        for i, _ in self.reductions:
             self.put(f"total{i} = part{i}[column];")
 
     def finish(self) -> None:
         """Store the results."""
         for k, (i, write) in zip(self.stored(True), self.reductions, strict=True):
             name = "place" if write.is_index else "total"
-            self.assign(self.at(k, self.kept), write, f"{name}{self.results + i}")
+            self.assign(self.at(k, self.kept), write, f"{name}{i}")
 
     def stride(self, array: int, axis: int) -> str:
         """Return the stride of an array along an axis."""
@@ -161,13 +161,12 @@ class CudaLoopText(LoopText):
     def reduce(self) -> None:
         """Add what is done for an element of each reduction."""
         for i, write in self.reductions:
-            total = f"total{self.results + i}"
-            step = self.step(write, total)
+            step = self.step(write, f"total{i}")
             if write.is_index:
-                self.put(f"if ({step}) {{", f"{total} = {write.source[0]};")
-                self.put(f"place{self.results + i} = count;", "}")
+                self.put(f"if ({step}) {{", f"total{i} = {write.source[0]};")
+                self.put(f"place{i} = count;", "}")
             else:
-                self.put(f"{total} = {step};")
+                self.put(f"total{i} = {step};")
 
     def terms(
         self, parts: Sequence[CudaLoopText], axes: Sequence[int], low: str, high: str

@@ -66,14 +66,12 @@ class Blocks(NamedTuple):
         y: Threads of a block along y.
         grid: Blocks for one element per column; without chunks there may be fewer.
         chunks: Blocks along y.
-        results: Number of elements of the result.
     """
 
     x: int
     y: int
     grid: int
     chunks: int
-    results: int
 
 
 def blocks_of(loop: Loop, sizes: Sequence[int]) -> Blocks:
@@ -86,7 +84,7 @@ def blocks_of(loop: Loop, sizes: Sequence[int]) -> Blocks:
     for size, is_reduced in zip(sizes, loop.reduced, strict=True):
         kept, reduced = (kept, reduced * size) if is_reduced else (kept * size, reduced)
     if not shares(loop):
-        return Blocks(THREADS, 1, -(-kept // THREADS), 1, kept)
+        return Blocks(THREADS, 1, -(-kept // THREADS), 1)
     if loop.kind == "rows":
         workers = _power_of_two(reduced, THREADS)
         columns = THREADS // workers
@@ -97,14 +95,14 @@ def blocks_of(loop: Loop, sizes: Sequence[int]) -> Blocks:
         shape = columns, workers
     count = -(-kept // columns)
     chunks = min(BUSY // count, reduced // (workers * FEW_TERMS))
-    return Blocks(*shape, count, max(1, chunks), kept)
+    return Blocks(*shape, count, max(1, chunks))
 
 
 def row_blocks(rows: int, most_terms: int) -> Blocks:
     """Return the blocks of loops by rows, for so many rows and terms of a loop in a row."""
     workers = _power_of_two(most_terms, THREADS)
     columns = THREADS // workers
-    return Blocks(workers, columns, -(-rows // columns), 1, rows)
+    return Blocks(workers, columns, -(-rows // columns), 1)
 
 
 def shares(loop: Loop) -> bool:

@@ -227,7 +227,7 @@ class _Kernel:
 
     def join_chunks(self) -> None:
         """Leave results in memory, and let the last block go on with those of all."""
-        results = [(part.results + i, w) for part in self.body for i, w in part.reductions]
+        results = [reduction for part in self.body for reduction in part.reductions]
         places = [
             (f"total{i}", write, f"((size_t){number} * gridDim.y + %s) * items + item")
             for number, (i, write) in enumerate(results)

@@ -155,7 +155,7 @@ def launched(device: Device, piece: Piece) -> Launch:
     else:
         blocks = blocks_of(lead.loop, lead.sizes)
         if shares(lead.loop):
-            results = sum(walk.reductions for walk in walks) * blocks.results
+            results = sum(walk.reductions for walk in walks) * lead.results
             parts = device.scratch("parts", 8 * results * blocks.chunks)
             addresses += [parts.address, device.tickets.address]
             keep = [keep, parts, device.tickets]
