@@ -14,8 +14,6 @@ computed as it is alone: it reads and writes them by one instruction for each ar
 
 from __future__ import annotations
 
-import hashlib
-
 from brainstorm.optree.cuda_loop_text import CudaLoopText, lengths
 from brainstorm.optree.cuda_structure import Structure, shares
 from brainstorm.optree.loop_text import Lines
@@ -65,11 +63,6 @@ def render_step(structure: Structure, name: str) -> str:
     numbers of the step and of the row.
     """
     return _Kernel(structure, name).render_step()
-
-
-def kernel_name(structure: Structure) -> str:
-    """Return a name that only kernels of the same text have."""
-    return f"loop_{hashlib.sha256(repr(structure).encode()).hexdigest()[:24]}"
 
 
 class _Kernel:

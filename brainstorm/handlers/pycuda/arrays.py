@@ -117,14 +117,11 @@ class DeviceArray:
             HandlerValidationError: The sizes do not fit, or only a copy could have this shape.
         """
         sizes = tuple(shape[0]) if isinstance(shape[0], (tuple, list)) else shape
-        if self.shadow.flags.c_contiguous and -1 not in sizes:
-            try:
-                return self._view(self.shadow.reshape(sizes))
-            except ValueError as error:
-                raise HandlerValidationError(f"{self!r}: {error}") from None
         try:
             return self._view(self.shadow.reshape(sizes, copy=False))
         except ValueError as error:
+            if self.shadow.flags.c_contiguous and -1 not in sizes:
+                raise HandlerValidationError(f"{self!r}: {error}") from None
             raise HandlerValidationError(
                 f"{self!r}: cannot be reshaped to {sizes} without a copy ({error}); its rows are "
                 f"{self.strides} bytes apart. Copy it to contiguous memory first."

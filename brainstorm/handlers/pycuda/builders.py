@@ -5,6 +5,7 @@ Each function builds the operation with its name.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -22,23 +23,9 @@ _log_sums = formula(lambda x: fn.logsumexp(x, 2))
 TILE = 2048
 
 
-def dot_mm(
-    build: Building, a: Any, b: Any, out: Any, transa: bool = False, transb: bool = False
-) -> None:
-    """Build out = a @ b."""
-    build.product(a, b, out, transa, transb)
-
-
-def dot_add_mm(
-    build: Building, a: Any, b: Any, out: Any, transa: bool = False, transb: bool = False
-) -> None:
-    """Build out += a @ b."""
-    build.product(a, b, out, transa, transb, add=True)
-
-
-def dot_add_packed(build: Building, a: Any, b: Any, out: Any, transb: bool = False) -> None:
-    """Build out += a @ b, one of many with the same b."""
-    build.product(a, b, out, transb=transb, add=True, is_repeated=True)
+dot_mm = Building.product
+dot_add_mm = functools.partial(Building.product, add=True)
+dot_add_packed = functools.partial(Building.product, add=True, is_repeated=True)
 
 
 def batched_dot_mm(

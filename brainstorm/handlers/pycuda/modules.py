@@ -17,10 +17,13 @@ from brainstorm.handlers import kernel_cache
 from brainstorm.handlers.pycuda.compilers import OPTIONS, RefusedError, find_compiler
 from brainstorm.handlers.pycuda.driver import Device, load_driver, pushed
 from brainstorm.optree.cuda_structure import Structure
-from brainstorm.optree.render_cuda import CUDA_HEAD, kernel_name, render_cuda
+from brainstorm.optree.render_cuda import CUDA_HEAD, render_cuda
 
 #: The files beside this one with kernels that are written by hand.
 FILES = ("images", "products", "rows", "sequences", "alignment", "random")
+
+#: Stands for the name of a kernel in its text, where other names begin with it.
+NAME = "KERNEL"
 
 
 class Kernel(NamedTuple):
@@ -46,12 +49,17 @@ def file_with(function: str) -> str:
     return next(file for file in FILES if f" {function}(" in file_source(file))
 
 
+def named_kernel(kind: str, files: Collection[str], text: str) -> Kernel:
+    """Return a kernel with a name that only kernels of its text have, for which `NAME` stands."""
+    name = f"{kind}_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+    return Kernel(name, files, text.replace(NAME, name))
+
+
 @functools.lru_cache(maxsize=4096)
 def loop_kernel(structure: Structure) -> Kernel:
     """Return the kernel of some loops; see `render_cuda`."""
-    name = kernel_name(structure)
     files = {loop.file for loop in structure.loops if loop.file}
-    return Kernel(name, files, render_cuda(structure, name))
+    return named_kernel("loop", files, render_cuda(structure, NAME))
 
 
 def source_of(kernels: Collection[Kernel]) -> str:

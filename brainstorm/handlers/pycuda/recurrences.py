@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
@@ -21,7 +20,7 @@ from brainstorm.handlers.pycuda.driver import Device
 from brainstorm.handlers.pycuda.fusing import Piece, packed_numbers
 from brainstorm.handlers.pycuda.groups import Group, Rows, Span, Walk, meet, split
 from brainstorm.handlers.pycuda.launches import Launch, packed_launch
-from brainstorm.handlers.pycuda.modules import Kernel
+from brainstorm.handlers.pycuda.modules import NAME, Kernel, named_kernel
 from brainstorm.handlers.pycuda.structures import structure_of
 from brainstorm.optree.render_cuda import render_step
 
@@ -269,7 +268,7 @@ class Recurrence:
         spans = list(map(self._span, self._written))
         texts, begin, calls, values, kept = [], [], [], [self.steps], 0
         for k, (part, arrays) in enumerate(zip(self.parts, self._arrays, strict=True)):
-            name = f"STEPS_{k}"
+            name = f"{NAME}_{k}"
             is_constant = [not meet([self._span(array)], spans) for array in arrays]
             texts.append(part.source(name, is_constant))
             stays = part.size > 0 and is_constant[1] and not self.moves[k][1]
@@ -308,16 +307,13 @@ def _moves(
 
 @functools.lru_cache(maxsize=256)
 def _kernel(texts: tuple[str, ...], begin: tuple[str, ...], calls: tuple[str, ...]) -> Kernel:
-    """Return the kernel of what is done at the beginning, and for each step.
-
-    The names of structures and functions begin with ``STEPS_``.
-    """
-    members = " ".join(f"STEPS_{k}_arguments STEPS_{k};" for k in range(len(texts)))
+    """Return the kernel of what is done at the beginning, and for each step."""
+    members = " ".join(f"{NAME}_{k}_arguments {NAME}_{k};" for k in range(len(texts)))
     lines = [
         *texts,
-        f"struct STEPS_arguments {{ int steps; {members} }};",
+        f"struct {NAME}_arguments {{ int steps; {members} }};",
         f'extern "C" __global__ __launch_bounds__({ROW_THREADS})',
-        "void STEPS(const STEPS_arguments a) {",
+        f"void {NAME}(const {NAME}_arguments a) {{",
         "extern __shared__ float kept[];",
         "const int row = blockIdx.x;",
         *filter(None, begin),
@@ -327,6 +323,4 @@ def _kernel(texts: tuple[str, ...], begin: tuple[str, ...], calls: tuple[str, ..
         "}",
         "}",
     ]
-    text = "\n".join(lines) + "\n"
-    name = f"steps_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
-    return Kernel(name, ["products"], text.replace("STEPS", name))
+    return named_kernel("steps", ["products"], "\n".join(lines) + "\n")
