@@ -94,11 +94,11 @@ class _Kernel:
         self.put(f"void {self.name}(const {self.name}_arguments a) {{")
         if lanes == 1:
             self.arrays()
+        self.lead.sizes()
+        self.put(f"const {self.index} items = {lengths(self.lead.kept)};")
         if by_rows:
             self.rows()
         else:
-            self.lead.sizes()
-            self.put(f"const {self.index} items = {lengths(self.lead.kept)};")
             (self.shared_reductions if is_shared else self.one_thread_each)()
         self.put("}")
         return "\n".join(self.lines) + "\n"
@@ -150,8 +150,7 @@ class _Kernel:
 
     def rows(self) -> None:
         """Let the workers of a column do all loops for one row after the other."""
-        self.workers("x", "y")
-        self.put(f"const {self.index} items = a.n[0];")
+        self.workers()
         self.columns()
         for part in self.parts:
             self.put("{")
@@ -179,7 +178,7 @@ class _Kernel:
     def shared_reductions(self) -> None:
         """Let the workers of a column reduce one element of the result together."""
         lead, index = self.lead, self.index
-        self.workers(*("xy" if lead.loop.kind == "rows" else "yx"))
+        self.workers()
         for part in self.body:
             part.shared_parts()
         self.put(f"const {index} terms = {lengths(lead.axes)};")
@@ -203,7 +202,8 @@ class _Kernel:
                 part.one_element()
         self.put("}", "__syncthreads();", "}")
 
-    def workers(self, along: str, across: str) -> None:
+    def workers(self) -> None:
+        along, across = "xy" if self.lead.loop.kind == "rows" else "yx"
         self.put(f"const int worker = threadIdx.{along}, workers = blockDim.{along};")
         self.put(f"const int column = threadIdx.{across}, columns = blockDim.{across};")
 

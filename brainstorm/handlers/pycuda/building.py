@@ -28,12 +28,11 @@ from brainstorm.handlers.pycuda.modules import Kernel, file_with
 from brainstorm.handlers.pycuda.recurrences import has_few_rows, product_launch
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
+from brainstorm.optree.cuda_structure import THREADS
 from brainstorm.utils import Arrays
 
 _copied = formula(lambda source: source)
 _zeros = formula(lambda target: fn.full(target.shape, 0.0))
-#: Threads per block of handwritten kernels.
-THREADS = 256
 #: Rows of bfloat16 are padded to multiples of this many elements, for tensor cores.
 _HALF_ROW = 8
 
