@@ -74,37 +74,34 @@ class _Convolution:
             return False
         return bool(cudnn.convolve(build, which, arrays, self.geometry, add))
 
-    def pieces(self, build: Building) -> Iterator[tuple[slice, DeviceArray]]:
-        """Yield slices of images, with memory for the matrix of each."""
+    def pieces(
+        self, build: Building, images: DeviceArray, outputs: DeviceArray
+    ) -> Iterator[tuple[DeviceArray, DeviceArray, DeviceArray]]:
+        """Yield some images, their matrix (groups, rows, width), and the outputs for them.
+
+        Plain images are the matrix, others have memory for it. The outputs are (groups, rows,
+        filters of a group).
+        """
         size = self.rows * self.width * self.groups
         most = max(1, COLUMNS // max(1, size))
-        images = 0 if self.is_plain else min(most, self.count)
-        memory = build.temporary((max(1, images * size),))
+        count = 0 if self.is_plain else min(most, self.count)
+        memory = build.temporary((max(1, count * size),))
         for start in range(0, self.count, most):
-            yield slice(start, min(start + most, self.count)), memory
-
-    def by_group(self, array: DeviceArray, piece: slice) -> DeviceArray:
-        """Return outputs as matrices (groups, rows, filters of a group)."""
-        part = array[piece]
-        shape = (part.shape[0] * self.rows, self.groups, self.filters // self.groups)
-        return part.reshape(shape).transpose((1, 0, 2))
+            part, out = (array[start : start + most] for array in (images, outputs))
+            shape = (self.groups, len(part) * self.rows, self.width)
+            place = part if self.is_plain else memory[: math.prod(shape)]
+            stacks = out.reshape((shape[1], self.groups, self.filters // self.groups))
+            yield part, place.reshape(shape), stacks.transpose((1, 0, 2))
 
     def kernels(self, filters: DeviceArray) -> DeviceArray:
         """Return filters as matrices (groups, filters of a group, width)."""
         return filters.reshape((self.groups, self.filters // self.groups, self.width))
 
-    def matrix(self, part: DeviceArray, memory: DeviceArray) -> DeviceArray:
-        """Return the matrix of some images, (groups, rows, width): they are it, or memory is."""
-        shape = (self.groups, part.shape[0] * self.rows, self.width)
-        return part.reshape(shape) if self.is_plain else memory[: math.prod(shape)].reshape(shape)
-
-    def columns(self, build: Building, part: DeviceArray, memory: DeviceArray) -> DeviceArray:
-        """Add the creation of the matrix of some images, and return it."""
-        matrix = self.matrix(part, memory)
+    def fill(self, build: Building, matrix: DeviceArray, images: DeviceArray) -> None:
+        """Add the creation of the matrix of some images."""
         if not self.is_plain:
-            rows, sizes = (matrix.shape[1],), (self.channels, self.groups)
-            build.elements("image_to_columns", [part], matrix, rows, sizes, self.axes)
-        return matrix
+            rows, sizes = matrix.shape[1:2], (self.channels, self.groups)
+            build.elements("image_to_columns", [images], matrix, rows, sizes, self.axes)
 
 
 def conv2d_forward_batch(
@@ -116,10 +113,9 @@ def conv2d_forward_batch(
     target = build.target(outputs, keeps=add_outputs)
     conv = _Convolution(images, filters, target, padding, stride, dilation, groups)
     if not conv.is_done_by_cudnn(build, FORWARD, images, filters, target, add=add_outputs):
-        for piece, memory in conv.pieces(build):
-            columns = conv.columns(build, images[piece], memory)
-            out = conv.by_group(target, piece)
-            build.product(columns, conv.kernels(filters), out, transb=True, add=add_outputs)
+        for part, matrix, out in conv.pieces(build, images, target):
+            conv.fill(build, matrix, part)
+            build.product(matrix, conv.kernels(filters), out, transb=True, add=add_outputs)
     rows = target.reshape((-1, conv.filters))
     if bias is not None and bias.size:
         build.program(biased(activation), [rows, bias.reshape((1, conv.filters))], [rows])
@@ -156,11 +152,10 @@ def _gradients(
         return
     if not (conv.count or add):
         build.clear(target)
-    for piece, memory in conv.pieces(build):
-        columns = conv.columns(build, images[piece], memory)
-        rows = conv.by_group(deltas, piece)
-        adds = add or piece.start > 0
-        build.product(rows, columns, conv.kernels(target), transa=True, add=adds)
+    for part, matrix, rows in conv.pieces(build, images, deltas):
+        conv.fill(build, matrix, part)
+        build.product(rows, matrix, conv.kernels(target), transa=True, add=add)
+        add = True
 
 
 def _deltas_of_images(
@@ -168,9 +163,7 @@ def _deltas_of_images(
 ) -> None:
     if conv.is_done_by_cudnn(build, DATA, target, filters, deltas, add=add):
         return
-    for piece, memory in conv.pieces(build):
-        part, rows = target[piece], conv.by_group(deltas, piece)
-        matrix = conv.matrix(part, memory)
+    for part, matrix, rows in conv.pieces(build, target, deltas):
         build.product(rows, conv.kernels(filters), matrix, add=add and conv.is_plain)
         if not conv.is_plain:
             numbers, sizes = (rows.shape[1],), (conv.channels, conv.groups)
