@@ -12,7 +12,7 @@ import pytest
 
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import DebugHandler, PyCudaHandler
-from brainstorm.handlers.pycuda import pycuda_handler, recurrences
+from brainstorm.handlers.pycuda import images, pycuda_handler, recurrences
 from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.launches import Launch
 from brainstorm.handlers.pycuda.modules import modules_of
@@ -124,6 +124,21 @@ def test_what_matrices_are_rounded_to_lives_as_long_as_their_memory():
     del a, b
     gc.collect()
     assert not handler._halves
+
+
+def test_convolutions_of_some_images_at_a_time(handler, rng, monkeypatch):
+    values = [rng.normal(size=s).astype(np.float32) for s in ((5, 4, 3, 2), (4, 2, 2, 1))]
+    found = []
+    for columns in (images.COLUMNS, 100):  # the matrix of an image has 48 elements
+        monkeypatch.setattr(images, "COLUMNS", columns)
+        x, w = map(handler.create_from_numpy, values)
+        y, dx = handler.zeros((5, 3, 2, 4)), handler.ones(x.shape)
+        dw, db = handler.ones(w.shape), handler.ones((4,))
+        handler.conv2d_forward_batch(x, w, None, y, 0, (1, 1), groups=2)
+        handler.conv2d_backward_batch(x, w, 0, (1, 1), dx, y, dw, db, groups=2)
+        found.append([array.get() for array in (y, dx, dw, db)])
+    for got, expected in zip(*found, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_batches_may_be_empty(handler):
