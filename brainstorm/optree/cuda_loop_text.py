@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from brainstorm.optree.cuda_structure import THREADS, Structure
 from brainstorm.optree.loop_text import Lines, LoopText
-from brainstorm.optree.loops import Loop, Read
+from brainstorm.optree.loops import Loop, Read, render_body
 
 #: Terms that a worker reads before it goes on with them: memory takes long to answer.
 TERMS = 4
@@ -150,7 +150,7 @@ class CudaLoopText(LoopText):
             else:
                 place = held.get(first, places[k]) if is_early else places[k]
                 self.put(f"const {read.type} r{k} = {place};")
-        self.put(*self.body())
+        self.put(*render_body(self.loop.body))
         for k in self.stored(False):
             write = self.loop.writes[k - reads]
             self.assign(places[k], write, write.source[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from brainstorm.optree.loops import COMBINED, FLOATING, Loop, Read, Write, render_body, typed
+from brainstorm.optree.loops import COMBINED, FLOATING, Loop, Read, Write, typed
 
 
 class Lines(list[str]):
@@ -41,10 +41,6 @@ class LoopText:
         self.kept = [i for i, r in enumerate(loop.reduced) if not r]
         self.axes = [i for i, r in enumerate(loop.reduced) if r]
         self.reductions = [(i, w) for i, w in enumerate(loop.writes) if w.reduction]
-
-    def body(self) -> list[str]:
-        """Return the statements of one element."""
-        return render_body(self.loop.body)
 
     def stride(self, array: int, axis: int) -> str:
         """Return the stride of an array along an axis."""

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 
 from brainstorm.optree.c_math import with_math
 from brainstorm.optree.loop_text import Lines, LoopText
-from brainstorm.optree.loops import COMBINED, Loop, Read
+from brainstorm.optree.loops import COMBINED, Loop, Read, render_body
 
 #: Numbers of elements: in a piece of a row in a 'map', in a tile, and in a block that is summed
 #: before it is added to the total.
@@ -125,7 +125,7 @@ class _CText(LoopText):
         for k, read in enumerate(self.loop.reads):
             if read.inner != "fixed":
                 self.put(f"const {read.type} r{k} = {self.element(k)};")
-        self.put(*self.body())
+        self.put(*render_body(self.loop.body))
         for k, write in enumerate(self.loop.writes, len(self.loop.reads)):
             if not write.reduction:
                 self.assign(self.element(k), write, write.source[0])

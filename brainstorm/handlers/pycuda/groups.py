@@ -33,6 +33,12 @@ Span: TypeAlias = tuple[int, int]
 _SIZES = {name: dtype.itemsize for dtype, name in C_TYPES.items()}
 
 
+def _span(start: int, width: int, axes: Iterable[tuple[int, int]]) -> Span:
+    """Return between which addresses parts lie: so many on each axis, some bytes apart."""
+    reach = [step * max(n - 1, 0) for step, n in axes]
+    return start + sum(min(x, 0) for x in reach), start + width + sum(max(x, 0) for x in reach)
+
+
 class Rows(NamedTuple):
     """Rows of an array that are accessed one by one, in one of several steps.
 
@@ -52,9 +58,7 @@ class Rows(NamedTuple):
 
     def span(self, rows: int, steps: int = 1) -> Span:
         """Return between which addresses all rows and steps access it."""
-        reach = self.step * (rows - 1), self.move * (steps - 1)
-        below, above = (sum(limit(0, distance) for distance in reach) for limit in (min, max))
-        return self.start + below, self.start + self.width + above
+        return _span(self.start, self.width, ((self.step, rows), (self.move, steps)))
 
     def keep_to_rows(self, other: Rows, rows: int) -> bool:
         """Return whether none of so many rows overlaps another row of other ones, in any step."""
@@ -140,10 +144,8 @@ class Walk:
         start, item = self.pointers[array], self.item_sizes[array]
         if array < len(self.lengths):
             return start, start + self.lengths[array]
-        steps = zip(self.steps(array)[first_axis:], self.sizes[first_axis:], strict=True)
-        reach = [step * max(n - 1, 0) for step, n in steps]
-        below, above = (sum(f(distance, 0) for distance in reach) for f in (min, max))
-        return start + below, start + above + item
+        steps = self.steps(array)[first_axis:], self.sizes[first_axis:]
+        return _span(start, item, zip(*steps, strict=True))
 
     def rows(self, array: int) -> Rows:
         """Return the rows of an array, the first axis being that of rows."""
@@ -213,7 +215,8 @@ def _row_by_row(walks: Sequence[Walk], reductions: Sequence[Walk]) -> Group | No
     rows = reductions[0].sizes[0]
     shaped: list[Walk] = []
     for walk in walks:
-        rowed = walk if walk.reductions else _by_rows(walk, rows)
+        is_split = walk.sizes[0] != rows and not walk.reductions
+        rowed = split(walk, (rows, walk.sizes[0] // rows)) if is_split else walk
         if rowed is None or rowed.sizes[0] != rows or rowed.terms > MOST_TERMS:
             return None
         if not all(_keep_to_rows(before, rowed) for before in shaped):
@@ -229,12 +232,6 @@ def _reduces_rows(walk: Walk) -> bool:
     """Return whether a loop reduces each row to one element, and is best done by one block each."""
     is_first_kept = walk.loop.reduced[0] is False and all(walk.loop.reduced[1:])
     return is_first_kept and blocks_of(walk.loop, walk.sizes).chunks == 1
-
-
-def _by_rows(walk: Walk, rows: int) -> Walk | None:
-    if walk.sizes[0] == rows:
-        return walk
-    return None if walk.sizes[0] % rows else split(walk, (rows, walk.sizes[0] // rows))
 
 
 def _keep_to_rows(before: Walk, after: Walk) -> bool:

@@ -172,13 +172,11 @@ def recurrences(device: Device, pieces: Sequence[Piece]) -> list[Piece]:
     found: list[Piece] = []
     start = 0
     while start < len(pieces):
-        walks = list(Recurrence.found(part, pieces, start))
-        fitting = [walk for walk in walks if walk.fits]
-        length = max((walk.length for walk in fitting or walks), default=1)
-        run = pieces[start : start + length]
-        longest = max(fitting, key=lambda walk: walk.length, default=None)
-        found += [longest.piece(device, run)] if longest else run
-        start += length
+        walks = Recurrence.found(part, pieces, start)
+        best = max(walks, key=lambda walk: (walk.fits, walk.length), default=None)
+        run = pieces[start : start + (best.length if best else 1)]
+        found += [best.piece(device, run)] if best and best.fits else run
+        start += len(run)
     return found
 
 
