@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -41,6 +41,18 @@ def _unary(name: str, text: str, op: str = "") -> Callable[[Operand], Any]:
 def _binary(name: str, text: str, op: str = "") -> Callable[[Operand, Operand], Any]:
     def function(x: Operand, y: Operand) -> Any:
         return build(op or name, (x, y))
+
+    function.__name__, function.__qualname__, function.__doc__ = name, name, text
+    return function
+
+
+class _Reduction(Protocol):
+    def __call__(self, x: Expression, axis: Axis = None, keepdims: bool = True) -> Any: ...
+
+
+def _reduction(name: str, text: str) -> _Reduction:
+    def function(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
+        return build(name, (x,), {"axis": axis, "keepdims": keepdims})
 
     function.__name__, function.__qualname__, function.__doc__ = name, name, text
     return function
@@ -124,34 +136,19 @@ def where(condition: Operand, x: Operand, y: Operand) -> Any:
 # -- reductions ------------------------------------------------------------------------------
 
 
-def sum(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
-    """Return the sum over the axes."""
-    return build("sum", (x,), {"axis": axis, "keepdims": keepdims})
-
-
-def prod(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
-    """Return the product over the axes; at zeros, only the first derivative is correct."""
-    return build("prod", (x,), {"axis": axis, "keepdims": keepdims})
-
-
-def max(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
-    """Return the largest element; all elements equal to it get the whole gradient."""
-    return build("max", (x,), {"axis": axis, "keepdims": keepdims})
-
-
-def min(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
-    """Return the smallest element; all elements equal to it get the whole gradient."""
-    return build("min", (x,), {"axis": axis, "keepdims": keepdims})
-
-
-def argmax(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
-    """Return the index of the first largest element in the axes flattened in C order."""
-    return build("argmax", (x,), {"axis": axis, "keepdims": keepdims})
-
-
-def argmin(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
-    """Return the index of the first smallest element in the axes flattened in C order."""
-    return build("argmin", (x,), {"axis": axis, "keepdims": keepdims})
+sum = _reduction("sum", "The sum over the axes.")
+prod = _reduction(
+    "prod", "The product over the axes; at zeros, only the first derivative is correct."
+)
+max = _reduction("max", "The largest element; all elements equal to it get the whole gradient.")
+min = _reduction("min", "The smallest element; all elements equal to it get the whole gradient.")
+argmax = _reduction(
+    "argmax", "The index of the first largest element in the axes flattened in C order."
+)
+argmin = _reduction(
+    "argmin", "The index of the first smallest element in the axes flattened in C order."
+)
+logsumexp = _reduction("logsumexp", "ln(sum(e^x)) without overflow.")
 
 
 def mean(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
@@ -169,11 +166,6 @@ def var(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
 def std(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
     """Return the population standard deviation over the axes."""
     return sqrt(var(x, axis, keepdims))
-
-
-def logsumexp(x: Expression, axis: Axis = None, keepdims: bool = True) -> Any:
-    """Return ln(sum(e^x)) without overflow."""
-    return build("logsumexp", (x,), {"axis": axis, "keepdims": keepdims})
 
 
 def softmax(x: Expression, axis: Axis = -1) -> Any:

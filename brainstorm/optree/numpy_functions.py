@@ -88,26 +88,6 @@ def where(condition: Array, x: Array, y: Array, *, out: Array) -> None:
 # -- reductions ------------------------------------------------------------------------------
 
 
-def sum_(x: Array, *, out: Array, axis: Axes, keepdims: bool) -> None:
-    """Write the sum over the axes, added in the type of `out`."""
-    np.add.reduce(x, axis=axis, dtype=out.dtype, keepdims=keepdims, out=out)
-
-
-def prod(x: Array, *, out: Array, axis: Axes, keepdims: bool) -> None:
-    """Write the product over the axes, multiplied in the type of `out`."""
-    np.multiply.reduce(x, axis=axis, dtype=out.dtype, keepdims=keepdims, out=out)
-
-
-def max_(x: Array, *, out: Array, axis: Axes, keepdims: bool) -> None:
-    """Write the largest element."""
-    np.maximum.reduce(x, axis=axis, keepdims=keepdims, out=out)
-
-
-def min_(x: Array, *, out: Array, axis: Axes, keepdims: bool) -> None:
-    """Write the smallest element."""
-    np.minimum.reduce(x, axis=axis, keepdims=keepdims, out=out)
-
-
 def index_of(function: Callable[..., Array]) -> Callable[..., None]:
     """Return argmax or argmin over any axes: an index into them, flattened in C order."""
 

@@ -7,7 +7,7 @@ to its adjoint (slice and embed, take and put, gather and scatter, broadcast and
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +18,20 @@ from brainstorm.optree.nodes import build
 from brainstorm.optree.registry import register_operator
 from brainstorm.optree.shapes import kept_shape
 
-Function: TypeAlias = Callable[..., Any]
+REAL = (-3.0, 3.0)
 
-REAL = ((-3.0, 3.0),)
+
+def _row(
+    name: str,
+    kind: str,
+    numpy: Callable[..., Any] | None,
+    shape: Callable[..., Any],
+    *rules: Any,
+    **more: Any,
+) -> None:
+    """Add an operator with a rule per operand; only moving elements is cheap."""
+    more = {"domain": (REAL,) * len(rules), "cheap": kind in ("view", "structural"), **more}
+    register_operator(name, len(rules), numpy, rules, kind=kind, shape=shape, **more)
 
 
 def _kept(tree: Any, x: Any, axis: tuple[int, ...]) -> Any:
@@ -30,6 +41,10 @@ def _kept(tree: Any, x: Any, axis: tuple[int, ...]) -> Any:
 
 
 # -- reductions ------------------------------------------------------------------------------
+
+
+def _sum_back(dz: Any, z: Any, x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
+    return fn.broadcast_to(_kept(dz, x, axis), x.shape)
 
 
 def _extreme(dz: Any, z: Any, x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
@@ -44,59 +59,21 @@ def _of_others(dz: Any, z: Any, x: Any, axis: tuple[int, ...], keepdims: bool) -
     return _kept(dz, x, axis) * fn.where(others, 0, product)
 
 
-register_operator(
-    "sum",
-    1,
-    nf.sum_,
-    (lambda dz, z, x, axis, keepdims: fn.broadcast_to(_kept(dz, x, axis), x.shape),),
-    kind="reduction",
-    shape=shapes.reduction,
-    c="{acc} + {0}",
-    initial="(T)0",
-    cheap=False,
-    domain=REAL,
-)
-register_operator(
-    "prod",
-    1,
-    nf.prod,
-    (_of_others,),
-    kind="reduction",
-    shape=shapes.reduction,
-    c="{acc} * {0}",
-    initial="(T)1",
-    cheap=False,
-    domain=REAL,
-)
-for _name, _numpy, _sign, _initial in (
-    ("max", nf.max_, ">", "LOWEST"),
-    ("min", nf.min_, "<", "HIGHEST"),
+_row("sum", "reduction", np.add.reduce, shapes.reduction, _sum_back,
+     c="{acc} + {0}", initial="(T)0")  # fmt: skip
+_row("prod", "reduction", np.multiply.reduce, shapes.reduction, _of_others,
+     c="{acc} * {0}", initial="(T)1")  # fmt: skip
+for _name, _numpy, _index, _sign, _initial in (
+    ("max", np.maximum, np.argmax, ">", "LOWEST"),
+    ("min", np.minimum, np.argmin, "<", "HIGHEST"),
 ):
-    register_operator(
-        _name,
-        1,
-        _numpy,
-        (_extreme,),
-        kind="reduction",
-        shape=shapes.nonempty_reduction,
-        c=f"({{0}} {_sign} {{acc}} || {{0}} != {{0}}) ? {{0}} : {{acc}}",
-        initial=_initial,
-        cheap=False,
-        domain=REAL,
-    )
-    register_operator(
-        f"arg{_name}",
-        1,
-        nf.index_of(np.argmax if _name == "max" else np.argmin),
-        (None,),
-        kind="reduction",
-        shape=shapes.nonempty_reduction,
-        # the first NaN wins, as in NumPy
-        c=f"{{0}} {_sign} {{acc}} || ({{0}} != {{0}} && {{acc}} == {{acc}})",
-        initial=_initial,
-        cheap=False,
-        domain=REAL,
-    )
+    _row(_name, "reduction", _numpy.reduce, shapes.nonempty_reduction, _extreme,
+         c=f"({{0}} {_sign} {{acc}} || {{0}} != {{0}}) ? {{0}} : {{acc}}",
+         initial=_initial)  # fmt: skip
+    # the first NaN wins, as in NumPy
+    _row(f"arg{_name}", "reduction", nf.index_of(_index), shapes.nonempty_reduction, None,
+         c=f"{{0}} {_sign} {{acc}} || ({{0}} != {{0}} && {{acc}} == {{acc}})",
+         initial=_initial)  # fmt: skip
 
 # -- composites ------------------------------------------------------------------------------
 
@@ -126,55 +103,21 @@ def _lower_cross_entropy(x: Any, t: Any, axis: tuple[int, ...], keepdims: bool) 
     return -fn.sum(_lower_log_softmax(x, axis) * t, axis, keepdims)
 
 
-register_operator(
-    "logsumexp",
-    1,
-    None,
-    (lambda dz, z, x, axis, keepdims: _kept(dz, x, axis) * fn.softmax(x, axis),),
-    kind="composite",
-    shape=shapes.nonempty_reduction,
-    cheap=False,
-    domain=REAL,
-    lowering=_lower_logsumexp,
-)
-register_operator(
-    "softmax",
-    1,
-    None,
-    (lambda dz, z, x, axis: z * (dz - fn.sum(dz * z, axis)),),
-    kind="composite",
-    shape=shapes.along_axes,
-    cheap=False,
-    domain=REAL,
-    lowering=_lower_softmax,
-)
-register_operator(
-    "log_softmax",
-    1,
-    None,
-    (lambda dz, z, x, axis: dz - fn.exp(z) * fn.sum(dz, axis),),
-    kind="composite",
-    shape=shapes.along_axes,
-    cheap=False,
-    domain=REAL,
-    lowering=_lower_log_softmax,
-)
-register_operator(
-    "cross_entropy_with_logits",
-    2,
-    None,
-    (
-        lambda dz, z, x, t, axis, keepdims: (
-            _kept(dz, x, axis) * (fn.softmax(x, axis) * fn.sum(t, axis) - t)
-        ),
-        lambda dz, z, x, t, axis, keepdims: -_kept(dz, x, axis) * fn.log_softmax(x, axis),
-    ),
-    kind="composite",
-    shape=shapes.cross_entropy,
-    cheap=False,
-    domain=((-3.0, 3.0), (0.0, 1.0)),
-    lowering=_lower_cross_entropy,
-)
+_row("logsumexp", "composite", None, shapes.nonempty_reduction,
+     lambda dz, z, x, axis, keepdims: _kept(dz, x, axis) * fn.softmax(x, axis),
+     lowering=_lower_logsumexp)  # fmt: skip
+_row("softmax", "composite", None, shapes.along_axes,
+     lambda dz, z, x, axis: z * (dz - fn.sum(dz * z, axis)),
+     lowering=_lower_softmax)  # fmt: skip
+_row("log_softmax", "composite", None, shapes.along_axes,
+     lambda dz, z, x, axis: dz - fn.exp(z) * fn.sum(dz, axis),
+     lowering=_lower_log_softmax)  # fmt: skip
+_row("cross_entropy_with_logits", "composite", None, shapes.cross_entropy,
+     lambda dz, z, x, t, axis, keepdims: (
+         _kept(dz, x, axis) * (fn.softmax(x, axis) * fn.sum(t, axis) - t)
+     ),
+     lambda dz, z, x, t, axis, keepdims: -_kept(dz, x, axis) * fn.log_softmax(x, axis),
+     domain=(REAL, (0.0, 1.0)), lowering=_lower_cross_entropy)  # fmt: skip
 
 # -- products --------------------------------------------------------------------------------
 
@@ -190,17 +133,8 @@ def _dot_right(dz: Any, z: Any, x: Any, y: Any) -> Any:
     return fn.dot(_swapped(x), dz)
 
 
-register_operator(
-    "dot",
-    2,
-    np.matmul,
-    (lambda dz, z, x, y: fn.dot(dz, _swapped(y)), _dot_right),
-    kind="product",
-    shape=shapes.product,
-    symbol="@",
-    cheap=False,
-    domain=REAL * 2,
-)
+_row("dot", "product", np.matmul, shapes.product,
+     lambda dz, z, x, y: fn.dot(dz, _swapped(y)), _dot_right, symbol="@")  # fmt: skip
 
 # -- scans -----------------------------------------------------------------------------------
 
@@ -210,62 +144,36 @@ def _sum_of_following(dz: Any, z: Any, x: Any, axis: int) -> Any:
     return fn.cumsum(dz[backwards], axis)[backwards]
 
 
-register_operator(
-    "cumsum",
-    1,
-    nf.cumsum,
-    (_sum_of_following,),
-    kind="scan",
-    shape=shapes.along_axis,
-    cheap=False,
-    domain=REAL,
-)
+_row("cumsum", "scan", nf.cumsum, shapes.along_axis, _sum_of_following)
 
 # -- indexing --------------------------------------------------------------------------------
 
 
-def _adjoint(name: str) -> Any:
+def _added_at(name: str) -> Any:
     return lambda dz, z, x, indices, axis: build(
         name, (dz, indices), {"axis": axis, "size": x.shape[axis]}
     )
 
 
-def _take_at(dz: Any, z: Any, values: Any, indices: Any, axis: int, size: int) -> Any:
-    return fn.take(dz, indices, axis)
+def _found_at(name: str) -> Any:
+    return lambda dz, z, values, indices, axis, size: build(name, (dz, indices), {"axis": axis})
 
 
-def _gather_at(dz: Any, z: Any, values: Any, indices: Any, axis: int, size: int) -> Any:
-    return fn.gather(dz, indices, axis)
-
-
-def _indexed(name: str, numpy: Function, rule: Function, shape: Function) -> None:
-    register_operator(
-        name,
-        2,
-        numpy,
-        (rule, None),
-        kind="indexing",
-        shape=shape,
-        index_operands=(1,),
-        cheap=False,
-        domain=REAL * 2,
-    )
-
-
-_indexed("take", nf.take, _adjoint("put"), shapes.take)
-_indexed("put", nf.put, _take_at, shapes.put)
-_indexed("gather", nf.gather, _adjoint("scatter"), shapes.gather)
-_indexed("scatter", nf.scatter, _gather_at, shapes.scatter)
-register_operator(
-    "onehot",
-    1,
-    nf.onehot,
-    (None,),
-    kind="indexing",
-    shape=shapes.onehot,
-    index_operands=(0,),
-    domain=REAL,
+_row("take", "indexing", nf.take, shapes.take, _added_at("put"), None, index_operands=(1,))
+_row("put", "indexing", nf.put, shapes.put, _found_at("take"), None, index_operands=(1,))
+_row(
+    "gather", "indexing", nf.gather, shapes.gather, _added_at("scatter"), None, index_operands=(1,)
 )
+_row(
+    "scatter",
+    "indexing",
+    nf.scatter,
+    shapes.scatter,
+    _found_at("gather"),
+    None,
+    index_operands=(1,),
+)
+_row("onehot", "indexing", nf.onehot, shapes.onehot, None, index_operands=(0,), cheap=True)
 
 # -- structure -------------------------------------------------------------------------------
 
@@ -288,17 +196,14 @@ def _slice_back(dz: Any, z: Any, x: Any, start: Any, step: Any, size: Any) -> An
     return build("slice", (dz,), {"start": start, "step": step, "length": x.shape})
 
 
-def _view(name: str, numpy: Function, rule: Any, shape: Function) -> None:
-    register_operator(name, 1, numpy, (rule,), kind="view", shape=shape, domain=REAL)
-
-
-_view("transpose", lambda x, shape, axes: x.transpose(axes), _transpose_back, shapes.transpose)
-_view("reshape", np.reshape, lambda dz, z, x: fn.reshape(dz, x.shape), shapes.reshape)
-_view("broadcast", np.broadcast_to, lambda dz, z, x: dz, shapes.broadcast)
-_view("slice", lambda x, shape, **at: x[(*shapes.region(**at), ...)], _embed_back, shapes.sliced)
-register_operator(
-    "embed", 1, nf.embed, (_slice_back,), kind="structural", shape=shapes.embed, domain=REAL
-)
+_row("transpose", "view", lambda x, shape, axes: x.transpose(axes), shapes.transpose,
+     _transpose_back)  # fmt: skip
+_row("reshape", "view", np.reshape, shapes.reshape, lambda dz, z, x: fn.reshape(dz, x.shape))
+_row("broadcast", "view", np.broadcast_to, shapes.broadcast, lambda dz, z, x: dz)
+_row("slice", "view", lambda x, shape, **at: x[(*shapes.region(**at), ...)], shapes.sliced,
+     _embed_back)  # fmt: skip
+_row("embed", "structural", nf.embed, shapes.embed, _slice_back)
+_row("full", "structural", nf.full, shapes.full)
 register_operator(
     "concatenate",
     None,
@@ -307,4 +212,3 @@ register_operator(
     kind="structural",
     shape=shapes.concatenate,
 )
-register_operator("full", 0, nf.full, (), kind="structural", shape=shapes.full)
