@@ -51,6 +51,12 @@ class Place(NamedTuple):
     base: int
     view: Array
 
+    def over(self, domain: tuple[int, ...]) -> Place:
+        """Return the place with the view broadcast to a shape."""
+        if self.view.shape == domain:
+            return self
+        return Place(self.base, np.broadcast_to(self.view, domain))
+
 
 class Alone(NamedTuple):
     """A step that is not a loop, with arrays."""
@@ -94,12 +100,14 @@ class Binding(NamedTuple):
 
     Attributes:
         stages: The stages, in order.
-        arrays: The arrays of its places: inputs, outputs, and new arrays.
+        arrays: The arrays of its places: inputs, outputs, and `buffers`.
+        buffers: The new arrays.
         keeps_zeros: Whether parts of the new arrays are never written, and must stay zero.
     """
 
     stages: list[Bound | Alone]
     arrays: list[Array]
+    buffers: list[Array]
     keeps_zeros: bool
 
 
@@ -112,10 +120,22 @@ def bind(
     threads: int,
     new: Callable[[tuple[int, ...], Any], Array],
 ) -> Binding:
-    """Give a program in stages arrays; see `SpecializedProgram`.
+    """Give a program in stages arrays.
 
     Outputs that would be written before all reads of their memory are computed in new arrays, which
     are copied to them at the end.
+
+    Args:
+        staged: The program.
+        inputs: Arrays like those that it is to run on.
+        outputs: Likewise.
+        accumulate: For each output, whether to add to it.
+        overlaps: Those of the arrays.
+        threads: The largest number of threads.
+        new: Returns an array of zeros of a shape and type, for what lies between the stages.
+
+    Raises:
+        NotRenderableError: If there is no C type for an array's elements.
     """
     protected: set[int] = set()
     while True:
@@ -123,7 +143,8 @@ def bind(
         stages = binder.run()
         found = find_conflicts(stages, len(inputs), overlaps) - protected
         if not found:
-            return Binding(stages, binder.arrays, binder.keeps_zeros)
+            buffers = binder.arrays[len(inputs) + len(outputs) :]
+            return Binding(stages, binder.arrays, buffers, binder.keeps_zeros)
         protected |= found
 
 
@@ -157,7 +178,9 @@ class _Binder:
         return self.program.dtype_of(value)
 
     def step(self, value: int) -> Step:
-        return self.program.steps[value - len(self.program.inputs)]
+        step = self.program.step_of(value)
+        assert step is not None
+        return step
 
     def new(self, shape: tuple[int, ...], dtype: Any) -> Place:
         self.arrays.append(self.new_array(shape, dtype))
@@ -203,7 +226,7 @@ class _Binder:
             step = self.step(value)
             if step.operator.kind != "view":
                 return False
-            (value,) = step.operands  # type: ignore[assignment]
+            (value,) = step.values
         return True
 
     # -- views -------------------------------------------------------------------------------
@@ -212,9 +235,7 @@ class _Binder:
         """Return the place from which a value is read; views of stored values are created here."""
         if value not in self.places:
             step = self.step(value)
-            (operand,) = step.operands
-            assert isinstance(operand, int)
-            base, array = self.place(operand)
+            base, array = self.place(*step.values)
             if step.operator.name == "reshape" and self.moves(array, step.shape):
                 copied = self.new(array.shape, array.dtype)
                 self.copy(Place(base, array), copied, False)
@@ -232,7 +253,7 @@ class _Binder:
         return False
 
     def target(self, root: Root, stage: Stage) -> tuple[Place, bool]:
-        """Return the place of a root, with the rank of the domain, and whether it is added to."""
+        """Return the place of a root over the domain, and whether it is added to."""
         if root.kind == "part":
             return self.part(root), False
         if root.kind == "output":
@@ -240,36 +261,25 @@ class _Binder:
             add = self.accumulate[root.place] and root.place not in self.protected
         else:
             place, add = self.places[root.value], False
-        if not self.is_reduced(root):
-            return place, add
-        assert stage.axes is not None
-        view = place.view
-        if not self.step(root.value).params["keepdims"]:
-            view = np.expand_dims(view, stage.axes)
-        return Place(place.base, view), add
-
-    def is_reduced(self, root: Root) -> bool:
-        if root.kind == "part" or root.value < len(self.program.inputs):
-            return False
-        return self.step(root.value).operator.kind == "reduction"
+        if root.is_reduced and not self.step(root.value).params["keepdims"]:
+            place = Place(place.base, np.expand_dims(place.view, stage.axes or ()))
+        return place.over(stage.domain), add
 
     def part(self, root: Root) -> Place:
         step = self.step(root.owner)
-        stored = [x for x in step.operands if isinstance(x, int) and self.is_moved(x)]
-        if len(stored) == len(step.operands):
-            self.check_exact(step, [self.place(x).view.dtype for x in stored])
+        if all(map(self.is_moved, step.values)):
+            self.check_exact(step, [self.place(x).view.dtype for x in step.values])
         base, array = self.places[root.owner]
         shape = self.program.shape_of(root.value)
         if step.operator.name == "embed":
             return Place(base, array[region(step.params["start"], step.params["step"], shape)])
         axis = step.params["axis"]
-        before = [self.program.shape_of(x)[axis] for x in step.operands[: root.place]]  # type: ignore[arg-type]
-        start = sum(before)
+        start = sum(self.program.shape_of(x)[axis] for x in step.values[: root.place])
         return Place(base, array[(slice(None),) * axis + (slice(start, start + shape[axis]),)])
 
     def bind_alone(self, step: Step) -> Alone:
         """Bind a step that is not a loop; operands other than indices get its working type."""
-        places = [self.place(x) for x in step.operands if isinstance(x, int)]
+        places = [self.place(x) for x in step.values]
         values = [i for i in range(len(places)) if i not in step.operator.index_operands]
         self.check_exact(step, [places[i].view.dtype for i in values])
         for i in values:
@@ -292,54 +302,37 @@ class _Binder:
     # -- loops -------------------------------------------------------------------------------
 
     def bind(self, stage: Stage, roots: list[Root]) -> Bound:
-        names: dict[int, tuple[str, str]] = {}
-        reads = []
-        for i, leaf in enumerate(stage.leaves):
-            place = self.place(leaf)
-            view = place.view
-            if view.shape != stage.domain:
-                view = np.broadcast_to(view, stage.domain)
-            reads.append(Place(place.base, view))
-            names[leaf] = (f"r{i}", c_type(view))
+        reads = [self.place(leaf).over(stage.domain) for leaf in stage.leaves]
+        names = {
+            leaf: (f"r{i}", c_type(place.view))
+            for i, (leaf, place) in enumerate(zip(stage.leaves, reads, strict=True))
+        }
         body: list[Line] = []
         constants: list[tuple[str, float]] = []
         for i, value in enumerate(stage.body):
             body.append(line_of(self.step(value), f"v{i}", names, constants))
             names[value] = (f"v{i}", body[-1].type)
-        mapped = [root for root in roots if not self.is_reduced(root)]
-        ordered = mapped + [root for root in roots if self.is_reduced(root)]
-        stores = [(root, *self.target(root, stage)) for root in ordered]
-        work = 1 + sum(1 if self.step(v).operator.cheap else EXPENSIVE for v in stage.body)
-        return self.finish(stage, reads, body, stores, names, work, constants)
-
-    def finish(self, stage: Stage, reads: list[Place], body: list[Line], stores: Any,
-               names: Any, work: int, constants: list[tuple[str, float]]) -> Bound:  # fmt: skip
-        reduced = [stage.axes is not None and i in stage.axes for i in range(len(stage.domain))]
-        writes = [place for _, place, _ in stores]
-        strides = [steps(place.view) for place in reads]
-        for root, place, _ in stores:
-            gone = reduced if self.is_reduced(root) else [False] * len(reduced)
-            strides.append(
-                tuple(0 if g else s for g, s in zip(gone, steps(place.view), strict=True))
-            )
-        reductions = [self.step(r.value).operator.name for r, *_ in stores if self.is_reduced(r)]
-        keep_order = any(name not in COMBINED for name in reductions)
-        axes = collapse(stage.domain, reduced, strides, keep_order, bool(reductions))
+        roots = sorted(roots, key=lambda root: root.is_reduced)
+        targets = [self.target(root, stage) for root in roots]
+        writes = [place for place, _ in targets]
+        operators = [self.step(r.value).operator.name for r in roots if r.is_reduced]
+        keep_order = any(name not in COMBINED for name in operators)
+        reduced = [i in (stage.axes or ()) for i in range(len(stage.domain))]
+        strides = [steps(place.view) for place in (*reads, *writes)]
+        axes = collapse(stage.domain, reduced, strides, keep_order, bool(operators))
         form = [Read(c_type(place.view), axes.inner(k)) for k, place in enumerate(reads)]
         written = []
-        for k, (root, place, add) in enumerate(stores, len(reads)):
-            extra = ("", "", "")
-            if self.is_reduced(root):
+        for k, (root, (place, add)) in enumerate(zip(roots, targets, strict=True), len(reads)):
+            source, extra = names[root.source], ("", "", "")
+            if root.is_reduced:
                 step = self.step(root.value)
-                source = source_of(step, names[step.operands[0]])
+                source = source_of(step, source)
                 extra = (step.operator.name, step.operator.c, step.operator.initial)
-            else:
-                source = names[root.value]
             written.append(Write(c_type(place.view), axes.inner(k), source, add, *extra))
         types = tuple(type_ for type_, _ in constants)
         loop = Loop(axes.reduced, tuple(form), tuple(body), tuple(written), types)
-        total = work * math.prod(stage.domain)
-        threads = self.threads if total >= PARALLEL_WORK else 1
+        work = 1 + sum(1 if self.step(v).operator.cheap else EXPENSIVE for v in stage.body)
+        threads = self.threads if work * math.prod(stage.domain) >= PARALLEL_WORK else 1
         values = [value for _, value in constants]
         return Bound(loop, axes, reads, writes, threads, chunks_of(loop, axes, threads), values)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import HandlerValidationError
+from brainstorm.handlers.binding import bind
 from brainstorm.handlers.numpy_memory import aligned_zeros, steps_of
 from brainstorm.handlers.overlaps import find_overlaps
 from brainstorm.handlers.specialized_program import SpecializedProgram
@@ -26,8 +27,8 @@ class ProgramSpecializer:
     Args:
         program: The program.
         threads: How many threads loops use at most; None: `default_threads`.
-        new: See `SpecializedProgram`.
-        workspace: See `SpecializedProgram`; None: all have memory of their own.
+        new: See `bind`.
+        workspace: See `SpecializedProgram`.
 
     Raises:
         NotRenderableError: If the program has an operator without a C form.
@@ -41,7 +42,7 @@ class ProgramSpecializer:
         workspace: Callable[[int], np.ndarray] | None = None,
     ) -> None:
         self.program, self.threads = program, threads or default_threads()
-        self._staged, self._memory = split_into_stages(program), (new, workspace)
+        self._staged, self._new, self._workspace = split_into_stages(program), new, workspace
         self._known: dict[Any, SpecializedProgram] = {}
 
     @property
@@ -80,9 +81,10 @@ class ProgramSpecializer:
         if found is None:
             if len(self._known) >= MOST_SPECIALIZED:
                 del self._known[next(iter(self._known))]
-            found = self._known[key] = SpecializedProgram(
-                self._staged, inputs, outputs, accumulate, overlaps, self.threads, *self._memory
+            bound = bind(
+                self._staged, inputs, outputs, accumulate, overlaps, self.threads, self._new
             )
+            found = self._known[key] = SpecializedProgram(bound, self._workspace)
         return found
 
     def _check(

@@ -8,15 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.handlers.binding import Alone, Bound, Place, bind
-from brainstorm.handlers.numpy_memory import (
-    ALIGNMENT,
-    address_of,
-    aligned_zeros,
-    array_at,
-)
-from brainstorm.handlers.overlaps import Overlaps
-from brainstorm.optree.stages import StagedProgram
+from brainstorm.handlers.binding import Alone, Binding, Bound, Place
+from brainstorm.handlers.numpy_memory import ALIGNMENT, address_of, array_at
 from brainstorm.utils import Array
 
 
@@ -80,17 +73,9 @@ class SpecializedProgram:
     """Loops and arguments for all arrays of the same shapes, strides, types and overlaps.
 
     Args:
-        staged: The program.
-        inputs: Arrays like those that it is to run on.
-        outputs: Likewise.
-        accumulate: For each output, whether to add to it.
-        overlaps: Those of the arrays.
-        threads: The largest number of threads.
-        new: Returns an array of zeros of a shape and type, for what lies between the stages.
-        workspace: Returns memory of so many bytes that other calls may overwrite, for the same.
-
-    Raises:
-        NotRenderableError: If there is no C type for an array's elements.
+        bound: The program with such arrays.
+        workspace: Returns memory of so many bytes that other calls may overwrite, for values
+            between the stages; None: they have memory of their own.
 
     Attributes:
         parts: The parts, in order.
@@ -99,17 +84,8 @@ class SpecializedProgram:
     """
 
     def __init__(
-        self,
-        staged: StagedProgram,
-        inputs: Sequence[Array],
-        outputs: Sequence[Array],
-        accumulate: Sequence[bool],
-        overlaps: Overlaps,
-        threads: int,
-        new: Callable[[tuple[int, ...], Any], Array] = aligned_zeros,
-        workspace: Callable[[int], np.ndarray] | None = None,
+        self, bound: Binding, workspace: Callable[[int], np.ndarray] | None = None
     ) -> None:
-        bound = bind(staged, inputs, outputs, accumulate, overlaps, threads, new)
         self.parts: list[Loops | Operation] = []
         for alone, group in itertools.groupby(bound.stages, lambda s: isinstance(s, Alone)):
             stages: Any = list(group)
@@ -117,7 +93,7 @@ class SpecializedProgram:
                 self.parts += [Operation(stage, bound.arrays) for stage in stages]
             else:
                 self.parts.append(Loops(stages, bound.arrays))
-        self.buffers = bound.arrays[len(inputs) + len(outputs) :]
+        self.buffers = bound.buffers
         self.nbytes = sum(array.nbytes for array in self.buffers)
         if workspace is not None and self.buffers and not bound.keeps_zeros:
             self.buffers, self.nbytes = _placed(self.buffers, workspace), 0

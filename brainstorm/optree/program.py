@@ -10,8 +10,8 @@ so that an executor can reuse their memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -65,6 +65,11 @@ class Step(NamedTuple):
     result: int
     frees: tuple[int, ...] = ()
 
+    @property
+    def values(self) -> list[int]:
+        """The operands without constants."""
+        return [x for x in self.operands if isinstance(x, int)]
+
     def view(self, array: Any) -> Any:
         """Return the result of a view step: a view of its operand."""
         function: Any = self.operator.numpy
@@ -89,15 +94,16 @@ class Program:
 
     def shape_of(self, value: int) -> Shape:
         """Return the shape of a value."""
-        return self._source_of(value).shape
+        return (self.step_of(value) or self.inputs[value]).shape
 
     def dtype_of(self, value: int) -> np.dtype[Any]:
         """Return the element type of a value."""
-        return self._source_of(value).dtype
+        return (self.step_of(value) or self.inputs[value]).dtype
 
-    def _source_of(self, value: int) -> Any:
+    def step_of(self, value: int) -> Step | None:
+        """Return the step that computes a value; None for an input."""
         count = len(self.inputs)
-        return self.inputs[value] if value < count else self.steps[value - count]
+        return None if value < count else self.steps[value - count]
 
     def __str__(self) -> str:
         lines = [f"v{i} = input {v!r} {v.shape} {v.dtype}" for i, v in enumerate(self.inputs)]
@@ -155,46 +161,46 @@ def linearise(
     return Program(builder.inputs, steps, outputs, name)
 
 
-@dataclass
 class _Builder:
-    """Numbers values, with one number for equal computations."""
+    """Numbers values, with one number for equal computations.
 
-    order: list[Expression]
-    steps: list[Step] = field(default_factory=list)
-    known: dict[Hashable, int] = field(default_factory=dict)
-    value: dict[int, int] = field(default_factory=dict)
-    constant: dict[int, float] = field(default_factory=dict)
+    Args:
+        order: Variables and nodes, operands before their users.
+    """
 
-    def __post_init__(self) -> None:
-        found: dict[Hashable, Variable] = {}
-        for leaf in self.order:
+    def __init__(self, order: Iterable[Expression]) -> None:
+        self.steps: list[Step] = []
+        self.known: dict[Hashable, int] = {}
+        self.sources: dict[int, Source] = {}
+        numbers: dict[Hashable, int] = {}
+        inputs: list[Variable] = []
+        for leaf in order:
             if isinstance(leaf, Variable):
-                found.setdefault(leaf.identity, leaf)
-        self.inputs = tuple(found.values())
-        number = {identity: i for i, identity in enumerate(found)}
-        for leaf in self.order:
-            if isinstance(leaf, Variable):
-                self.value[id(leaf)] = number[leaf.identity]
+                number = numbers.setdefault(leaf.identity, len(inputs))
+                if number == len(inputs):
+                    inputs.append(leaf)
+                self.sources[id(leaf)] = number
+        self.inputs = tuple(inputs)
 
     def add(self, node: OpTreeNode) -> None:
-        operator = get_operator(node.op)
+        self.sources[id(node)] = self.computed(node)
+
+    def computed(self, node: OpTreeNode) -> Source:
         if node.op == "full":  # becomes a step only if an array is needed
-            self.constant[id(node)] = node.params["value"]
-            return
+            return Constant(node.params["value"])
+        operator = get_operator(node.op)
         if not operator.is_elementwise:
             operands: tuple[Source, ...] = tuple(self.value_of(x) for x in node.operands)
         else:
             operands = tuple(self.source_of(x) for x in node.operands)
             numbers = [x.value for x in operands if isinstance(x, Constant)]
             if len(numbers) == len(operands):
-                self.constant[id(node)] = fold(operator, tuple(numbers))
-                return
+                return Constant(fold(operator, tuple(numbers)))
             if node.op == "mul" and 1.0 in numbers:
                 factor = node.operands[isinstance(operands[0], Constant)]
                 if factor.shape == node.shape and factor.dtype == node.dtype:
-                    self.value[id(node)] = self.value_of(factor)
-                    return
-        self.value[id(node)] = self.number(operator, operands, node.params, node.shape, node.dtype)
+                    return self.value_of(factor)
+        return self.number(operator, operands, node.params, node.shape, node.dtype)
 
     def number(
         self,
@@ -213,31 +219,23 @@ class _Builder:
         return self.known[key]
 
     def source_of(self, x: Any) -> Source:
-        if not isinstance(x, Expression):
-            return Constant(float(x))
-        if id(x) in self.constant:
-            return Constant(self.constant[id(x)])
-        return self.value[id(x)]
+        return self.sources[id(x)] if isinstance(x, Expression) else Constant(float(x))
 
     def value_of(self, x: Any) -> int:
-        if id(x) not in self.constant:
-            return self.value[id(x)]
-        params = {"value": self.constant[id(x)], "dtype": x.dtype.name}
+        source = self.sources[id(x)]
+        if isinstance(source, int):
+            return source
+        params = {"value": source.value, "dtype": x.dtype.name}
         return self.number(get_operator("full"), (), params, x.shape, x.dtype)
 
 
 def _with_frees(steps: list[Step], inputs: int, outputs: tuple[int, ...]) -> tuple[Step, ...]:
     last: dict[int, int] = {}
     for step in steps:
-        for x in step.operands:
-            if isinstance(x, int):
-                last[x] = step.result
+        for x in step.values:
+            last[x] = step.result
     frees: dict[int, list[int]] = {}
     for value, user in last.items():
         if value >= inputs and value not in outputs:
             frees.setdefault(user, []).append(value)
-    return tuple(
-        Step(s.operator, s.operands, s.params, s.shape, s.dtype, s.result,
-             tuple(frees.get(s.result, ())))
-        for s in steps
-    )  # fmt: skip
+    return tuple(Step(*step[:-1], tuple(frees.get(step.result, ()))) for step in steps)

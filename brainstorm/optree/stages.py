@@ -55,6 +55,7 @@ class Root(NamedTuple):
 
     Attributes:
         value: The number of the value.
+        source: The value that is evaluated: the operand of a reduction, else the value itself.
         kind: 'value': into memory of its own; 'output': into output `place`; 'part': as operand
             `place` into the memory of the concatenate or embed step `owner`.
         place: See `kind`.
@@ -62,9 +63,15 @@ class Root(NamedTuple):
     """
 
     value: int
+    source: int
     kind: str
     place: int = 0
     owner: int = -1
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether the value is a reduction of what is evaluated."""
+        return self.source != self.value
 
 
 class Stage(NamedTuple):
@@ -129,11 +136,10 @@ def _check(step: Step) -> None:
 
 class _Stager:
     def __init__(self, program: Program) -> None:
-        self.program = program
-        self.first = len(program.inputs)
+        self.program, self.step = program, program.step_of
         self.users: dict[int, list[Step]] = defaultdict(list)
         for step in program.steps:
-            for x in self.operands(step):
+            for x in step.values:
                 self.users[x].append(step)
         self.outputs: dict[int, list[int]] = defaultdict(list)
         for index, value in enumerate(program.outputs):
@@ -142,30 +148,23 @@ class _Stager:
         self.level: dict[int, int] = {}
         self.done: set[int] = set()
 
-    @staticmethod
-    def operands(step: Step) -> list[int]:
-        return [x for x in step.operands if isinstance(x, int)]
-
-    def step(self, value: int) -> Step | None:
-        return self.program.steps[value - self.first] if value >= self.first else None
-
     def is_inline(self, value: int) -> bool:
         """Whether the value is computed where it is used."""
         step = self.step(value)
         if step is None:
             return False
         if step.operator.name == "broadcast":
-            return self.is_inline(self.operands(step)[0])
+            return self.is_inline(step.values[0])
         return step.operator.is_elementwise or step.operator.name == "full"
 
     def must_store(self, step: Step) -> Iterable[int]:
         name, kind = step.operator.name, step.operator.kind
         if kind in OPERATIONS or (kind == "view" and not self.is_inline(step.result)):
-            return [x for x in self.operands(step) if self.is_inline(x)]
+            return [x for x in step.values if self.is_inline(x)]
         if kind == "reduction" and name not in TOTALS:
             # The compiler may round an expression differently in different loops, but a value that
             # is compared with its maximum must be the same number.
-            return [x for x in self.operands(step) if self.is_inline(x) and len(self.users[x]) > 1]
+            return [x for x in step.values if self.is_inline(x) and len(self.users[x]) > 1]
         return []
 
     def closure(self, root: int, domain: Shape) -> tuple[list[int], list[int]]:
@@ -181,7 +180,7 @@ class _Stager:
             step = self.step(value)
             assert step is not None
             body.append(value)
-            needed.update(self.operands(step))
+            needed.update(step.values)
         return body[::-1], leaves[::-1]
 
     def is_leaf(self, value: int, domain: Shape) -> bool:
@@ -190,36 +189,36 @@ class _Stager:
         # The stage that stores a value has it at hand, if it is at the same index there.
         return value in self.done or self.program.shape_of(value) != domain
 
+    def base(self, value: int) -> int:
+        """Return the value in whose memory a value lies: another one for views."""
+        while (step := self.step(value)) is not None and step.operator.kind == "view":
+            if self.is_inline(value):
+                break
+            (value,) = step.values
+        return value
+
     def base_level(self, leaf: int) -> int:
         """Return the first level at which a leaf can be read."""
-        step = self.step(leaf)
-        while step is not None and step.operator.kind == "view" and not self.is_inline(leaf):
-            leaf = self.operands(step)[0]
-            step = self.step(leaf)
-        return 0 if step is None else self.level[leaf] + 1
+        base = self.base(leaf)
+        return 0 if self.step(base) is None else self.level[base] + 1
 
     def level_of(self, value: int, domain: Shape) -> int:
         body, leaves = self.closure(value, domain)
         known = [self.level[x] for x in body if x != value and x in self.stored]
         return max([0, *known, *(self.base_level(x) for x in leaves)])
 
-    def roots(self, value: int) -> Iterable[tuple[Root, int, Shape, Axes]]:
-        """Yield (root, the evaluated value, domain, reduced axes) for a value."""
-        step = self.step(value)
-        roots = [Root(value, "output", index) for index in self.outputs[value]]
-        source, domain, axes = value, self.program.shape_of(value), None
+    def roots(self, value: int) -> Iterable[tuple[Root, Axes]]:
+        """Yield the roots of a value, and the axes that they reduce."""
+        step, source, axes = self.step(value), value, None
         if step is not None and step.operator.name in ASSEMBLIES:
-            for index, part in enumerate(self.operands(step)):
-                shape = self.program.shape_of(part)
-                yield Root(part, "part", index, value), part, shape, None
+            for index, part in enumerate(step.values):
+                yield Root(part, part, "part", index, value), None
         elif step is not None and step.operator.kind == "reduction":
-            (source,) = self.operands(step)
-            domain, axes = self.program.shape_of(source), step.params["axis"]
-            roots.append(Root(value, "value"))
-        elif value in self.stored:
-            roots.append(Root(value, "value"))
-        for root in roots:
-            yield root, source, domain, axes
+            (source,), axes = step.values, step.params["axis"]
+        for index in self.outputs[value]:
+            yield Root(value, source, "output", index), axes
+        if source != value or value in self.stored:
+            yield Root(value, source, "value"), axes
 
     def arrange(self) -> list[Stage | Step]:
         """Group all roots by level, domain and reduction, with the steps that are not loops."""
@@ -227,13 +226,14 @@ class _Stager:
         self.done.clear()
         groups: dict[int, dict[Shape, dict[Axes, list[Root]]]] = defaultdict(dict)
         alone: dict[int, list[Step]] = defaultdict(list)
-        for value in range(self.first + len(self.program.steps)):
+        for value in range(len(self.program.inputs) + len(self.program.steps)):
             step = self.step(value)
             if step is not None and step.operator.kind in OPERATIONS:
-                self.level[value] = max(map(self.base_level, self.operands(step)))
+                self.level[value] = max(map(self.base_level, step.values))
                 alone[self.level[value]].append(step)
-            for root, source, domain, axes in self.roots(value):
-                level = self.level_of(source, domain)
+            for root, axes in self.roots(value):
+                domain = self.program.shape_of(root.source)
+                level = self.level_of(root.source, domain)
                 if root.kind != "output":
                     owner = root.owner if root.kind == "part" else root.value
                     self.level[owner] = max(self.level.get(owner, 0), level)
@@ -258,18 +258,10 @@ class _Stager:
         bodies: set[int] = set()
         leaves: set[int] = set()
         for root in roots:
-            source = self.source(root)
-            body, read = self.closure(source, domain)
+            body, read = self.closure(root.source, domain)
             bodies.update(body)
             leaves.update(read)
         return Stage(domain, axes, tuple(roots), tuple(sorted(bodies)), tuple(sorted(leaves)))
-
-    def source(self, root: Root) -> int:
-        """Return the value evaluated for a root: a reduction's operand, or the value itself."""
-        step = self.step(root.value)
-        if root.kind != "part" and step is not None and step.operator.kind == "reduction":
-            return self.operands(step)[0]
-        return root.value
 
     def worth_storing(self, stages: list[Stage | Step]) -> set[int]:
         """Return expensive values that several stages, or many places of one, would compute."""
@@ -297,16 +289,7 @@ class _Stager:
         read = {leaf for stage in self.loops(stages) for leaf in stage.leaves}
         for stage in stages:
             if isinstance(stage, Step):
-                read |= {stage.result, *self.operands(stage)}
-        for value in sorted(read | set(self.program.outputs), reverse=True):
-            at = value
-            step = self.step(at)
-            while step is not None and step.operator.kind == "view" and not self.is_inline(at):
-                at = self.operands(step)[0]
-                read.add(at)
-                step = self.step(at)
-        return tuple(
-            v
-            for v in sorted(read)
-            if (s := self.step(v)) is not None and (self.is_inline(v) or s.operator.kind != "view")
-        )
+                read |= {stage.result, *stage.values}
+        read |= {x for x in self.program.outputs if self.base(x) != x}
+        bases = {self.base(x) for x in read}
+        return tuple(x for x in sorted(bases) if self.step(x) is not None)
