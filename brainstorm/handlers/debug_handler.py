@@ -19,7 +19,7 @@ from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.argument_kinds import KINDS
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.contracts import Argument, Contract
-from brainstorm.handlers.numpy_memory import address_of, steps_of
+from brainstorm.handlers.numpy_memory import address_of, overlap
 from brainstorm.handlers.traces import Trace
 from brainstorm.optree import Program
 from brainstorm.utils import Array, Arrays
@@ -355,9 +355,11 @@ def _check_overlaps(contract: Contract, arrays: dict[Argument, Any]) -> None:
     """Raise an error for written arrays that share memory with others (in host memory)."""
     for written, target in arrays.items():
         for other, array in arrays.items():
-            if not written.written or other is written or not _overlap(target, array):
+            are_here = isinstance(target, np.ndarray) and isinstance(array, np.ndarray)
+            if not written.written or other is written or not are_here:
                 continue
-            if written.in_place and not other.written and _identical(target, array):
+            shared = overlap(target, array, most_work=None)
+            if not shared or (shared == "same" and written.in_place and not other.written):
                 continue
             allowed = f" without being the same as {other.name!r}" if written.in_place else ""
             raise contract.error(
@@ -366,17 +368,6 @@ def _check_overlaps(contract: Contract, arrays: dict[Argument, Any]) -> None:
                 f"it memory of its own.",
                 target,
             )
-
-
-def _overlap(a: Any, b: Any) -> bool:
-    if not (isinstance(a, np.ndarray) and isinstance(b, np.ndarray)):
-        return False
-    return np.shares_memory(a, b)
-
-
-def _identical(a: np.ndarray, b: np.ndarray) -> bool:
-    is_same = a.shape == b.shape and steps_of(a) == steps_of(b)
-    return is_same and address_of(a) == address_of(b)
 
 
 def _checked(name: str, contract: Contract) -> Callable[..., Any]:

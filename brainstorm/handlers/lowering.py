@@ -97,7 +97,7 @@ class Memo:
         return [executor for executor in self._executors.values() if executor is not None]
 
     def forget(self) -> None:
-        """Drop all cached calls."""
+        """Drop all cached calls; traces keep those that they have."""
         with self._lock:
             self._calls.clear()
 

@@ -112,15 +112,18 @@ def steps_of(array: Any) -> tuple[int, ...]:
     return tuple([s if n > 1 else 0 for n, s in zip(shape, array.strides, strict=True)])
 
 
-def overlap(a: np.ndarray, b: np.ndarray) -> str:
-    """Return '' if two arrays share no element, 'same' if they are the same view, else 'other'."""
+def overlap(a: np.ndarray, b: np.ndarray, most_work: Any = _MOST_WORK) -> str:
+    """Return '' if two arrays share no element, 'same' if they are the same view, else 'other'.
+
+    What takes more than `most_work` to decide counts as 'other'; None: no limit.
+    """
     if not np.may_share_memory(a, b):
         return ""
     is_same = a.shape == b.shape and steps_of(a) == steps_of(b)
     if is_same and address_of(a) == address_of(b):
         return "same" if a.dtype == b.dtype else "other"
     try:
-        shared = np.shares_memory(a, b, max_work=_MOST_WORK)
+        shared = np.shares_memory(a, b, max_work=most_work)
         return "other" if shared else ""
     except np.exceptions.TooHardError:
         return "other"

@@ -11,7 +11,7 @@ import ctypes
 import functools
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from brainstorm.forks import count_forks
@@ -67,17 +67,10 @@ def _least_quota(mounts: Path, names: str, path: str) -> float:
     parts = [part for part in path.split("/") if part not in ("", ".", "..")]
     places = [mounts / names, mounts / "cpu"] if names else [mounts, mounts / "unified"]
     groups = (place.joinpath(*parts[:n]) for place in places for n in range(len(parts) + 1))
-    return min(_quota_v1(group) if names else _quota_v2(group) for group in groups)
-
-
-def _quota_v2(group: Path) -> float:
-    words = _words(group / "cpu.max")
-    return _ratio(words[0], words[1]) if len(words) == 2 else math.inf
-
-
-def _quota_v1(group: Path) -> float:
-    words = _words(group / "cpu.cfs_quota_us") + _words(group / "cpu.cfs_period_us")
-    return _ratio(words[0], words[1]) if len(words) == 2 else math.inf
+    files = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if names else ("cpu.max",)
+    return min(
+        _quota([word for file in files for word in _words(group / file)]) for group in groups
+    )
 
 
 def _words(file: Path) -> list[str]:
@@ -87,11 +80,11 @@ def _words(file: Path) -> list[str]:
         return []
 
 
-def _ratio(quota: str, period: str) -> float:
-    """Return a quota in processors; -1, 'max' and anything but a number mean no quota."""
-    if not (quota.isdecimal() and period.isdecimal()) or 0 in (int(quota), int(period)):
+def _quota(words: Sequence[str]) -> float:
+    """Return time per period: processors; -1, 'max' and anything but numbers mean no quota."""
+    if len(words) != 2 or not all(word.isdecimal() and int(word) for word in words):
         return math.inf
-    return int(quota) / int(period)
+    return int(words[0]) / int(words[1])
 
 
 #: How long threads wait for work before they sleep: turns of GNU's OpenMP, milliseconds of LLVM's.

@@ -34,7 +34,7 @@ from brainstorm.handlers.native.primitives import (
     Primitives,
     check_arrays,
 )
-from brainstorm.handlers.native.products import activation_number, build_dot
+from brainstorm.handlers.native.products import ACTIVATIONS, build_dot
 from brainstorm.handlers.numpy_memory import address_of
 from brainstorm.utils import Array
 
@@ -108,7 +108,7 @@ class _Convolution:
             return self.primitives.make(
                 "convolution_forward", _TRAINING, _DIRECT, self.image_factor, self.any_weights,
                 self.bias if with_bias else None, self.results, *self.geometry.arguments(),
-                self.primitives.attributes(add, activation_number(activation)),
+                self.primitives.attributes(add, ACTIVATIONS[activation]),
             )  # fmt: skip
 
         return self._kept(("forward", with_bias, add, activation), make)

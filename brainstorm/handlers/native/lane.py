@@ -14,7 +14,7 @@ from brainstorm.forks import renew_after_fork
 from brainstorm.handlers.lowering import Memo
 from brainstorm.handlers.native.library import Library, UnsupportedError
 from brainstorm.handlers.native.primitives import Primitives
-from brainstorm.handlers.native.products import build_stacked
+from brainstorm.handlers.native.products import build_product
 from brainstorm.handlers.native.programs import CompiledProgram, numpy_calls
 from brainstorm.handlers.numpy_memory import out_of_memory, reserved
 from brainstorm.optree import Formula, Program, Step
@@ -69,14 +69,10 @@ class Lane(Primitives):
 
     def forget(self) -> None:
         """Make calls that are built from now on use the present memory."""
-        self.forget_calls()
+        self.memo.forget()
         for executor in self.memo.executors:
             executor.forget()
         self.version += 1
-
-    def forget_calls(self) -> None:
-        """Build calls again when they are next needed; traces keep those that they have."""
-        self.memo.forget()
 
     def clear(self) -> None:
         """Drop everything that belongs to arrays, because memory has moved."""
@@ -124,7 +120,7 @@ class Lane(Primitives):
         """Return the calls of a step of a program that is not a loop."""
         if step.operator.name == "dot":
             with contextlib.suppress(UnsupportedError):
-                return build_stacked(self, *arrays)
+                return build_product(self, *arrays)
         return numpy_calls(step, *arrays)
 
     def _build(self, executor: CompiledProgram, *given: Any) -> list[Any] | None:

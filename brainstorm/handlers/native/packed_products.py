@@ -42,7 +42,7 @@ def build_pack(lane: Lane, b: Array, transb: bool) -> list[Any]:
     if key not in lane.packed:
         if len(lane.packed) >= MOST_PACKED:
             del lane.packed[next(iter(lane.packed))]
-            lane.forget_calls()  # those for this copy: the matrix may get another one
+            lane.memo.forget()  # those for this copy: the matrix may get another one
         lane.packed[key] = _Packed(lane, b)
     return [lane.packed[key].copy]
 

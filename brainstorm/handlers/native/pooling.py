@@ -6,6 +6,7 @@ Channels are adjacent in memory, so the innermost loops run over them.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -106,66 +107,50 @@ _AVERAGE_DELTAS = """
 """
 
 
-def build_maximum(primitives: Primitives, inputs: Array, outputs: Array, argmax: Array, window: Any,
-                  padding: Margin, stride: Any) -> list[Call]:  # fmt: skip
-    """Return the call of `ImageOperations.maxpool2d_forward_batch`."""
-    if inputs.dtype == np.float32 and math.prod(inputs.shape[1:]) > MOST_FLOAT32:
-        raise UnsupportedError("float32 cannot hold the indices")
-    arrays = [inputs, outputs, argmax]
-    return _build(primitives, _FORWARD + _ROW + _MAXIMUM, arrays, 1, window, padding, stride)
+def _pooling(loops: str, text: str, *names: str) -> Callable[..., list[Call]]:
+    """Return the builder of an operation, which is one call of a kernel.
+
+    Args:
+        loops: `_FORWARD`: all arrays but the first are written; or `_BACKWARD`: the first one is.
+        text: What is done in a window.
+        names: The arrays by name: the images, and those with an element per window.
+    """
+    body = loops + _ROW + text
+    ends = "}" * (body.count("{") - body.count("}"))
+    source = f"{_HEAD}void pool(void *const *pointers, const int64_t *n) {{{body}{ends}}}\n"
+
+    def build(
+        primitives: Primitives, window: Any, padding: Margin, stride: Any,
+        add_in_deltas: bool = True, **given: Array,
+    ) -> list[Call]:  # fmt: skip
+        images, *results = arrays = [given[name] for name in names]
+        written, read = (results, [images]) if loops is _FORWARD else ([images], results)
+        check_arrays((np.float32, np.float64), written, read)
+        if not all(array.flags.c_contiguous for array in arrays):
+            raise UnsupportedError("images are not contiguous")
+        n, *image = images.shape
+        is_float = images.dtype == np.float32
+        if text is _MAXIMUM and is_float and math.prod(image) > MOST_FLOAT32:
+            raise UnsupportedError("float32 cannot hold the indices")
+        margins = sides(padding, 2)
+        cells = [
+            (size + sum(margin) - wide) // step + 1
+            for size, margin, wide, step in zip(image[:2], margins, window, stride, strict=True)
+        ]
+        shape = (n, *cells, image[2])
+        if any(array.shape != shape for array in results):
+            raise UnsupportedError("the shapes do not fit")  # NumPy raises the error
+        work = math.prod(shape) * window[0] * window[1]
+        threads = primitives.threads if work >= PARALLEL_WORK else 1
+        chunks = 1 if n >= threads else min(threads, image[2])
+        corner = [before for before, _ in margins]
+        numbers = [threads, chunks, not add_in_deltas, n, *image, *cells, *window, *corner, *stride]
+        return [kernel_call("pool", source, arrays, numbers)]
+
+    return build
 
 
-def build_maximum_deltas(
-    primitives: Primitives, in_deltas: Array, argmax: Array, out_deltas: Array,
-    window: Any, padding: Margin, stride: Any, add_in_deltas: bool, **unread: Array,
-) -> list[Call]:  # fmt: skip
-    """Return the call of `ImageOperations.maxpool2d_backward_batch`."""
-    arrays = [in_deltas, argmax, out_deltas]
-    text = _BACKWARD + _ROW + _MAXIMUM_DELTAS
-    return _build(primitives, text, arrays, 0, window, padding, stride, not add_in_deltas)
-
-
-def build_average(primitives: Primitives, inputs: Array, outputs: Array, window: Any,
-                  padding: Margin, stride: Any) -> list[Call]:  # fmt: skip
-    """Return the call of `ImageOperations.avgpool2d_forward_batch`."""
-    text = _FORWARD + _ROW + _AVERAGE
-    return _build(primitives, text, [inputs, outputs], 1, window, padding, stride)
-
-
-def build_average_deltas(primitives: Primitives, in_deltas: Array, out_deltas: Array, window: Any,
-                         padding: Margin, stride: Any, add_in_deltas: bool,
-                         **unread: Array) -> list[Call]:  # fmt: skip
-    """Return the call of `ImageOperations.avgpool2d_backward_batch`."""
-    text = _BACKWARD + _ROW + _AVERAGE_DELTAS
-    return _build(
-        primitives, text, [in_deltas, out_deltas], 0, window, padding, stride, not add_in_deltas
-    )
-
-
-def _build(primitives: Primitives, text: str, arrays: list[Array], first_output: int, window: Any,
-           padding: Margin, stride: Any, clears: bool = False) -> list[Call]:  # fmt: skip
-    """Return the call of a kernel; the arrays are images, results, and more like the results."""
-    outputs = arrays[first_output:] if first_output else arrays[:1]
-    inputs = [array for array in arrays if all(array is not out for out in outputs)]
-    check_arrays((np.float32, np.float64), outputs, inputs)
-    if not all(array.flags.c_contiguous for array in arrays):
-        raise UnsupportedError("images are not contiguous")
-    images, results = arrays[:2]
-    margins = sides(padding, 2)
-    cells = [
-        (size + sum(margin) - wide) // step + 1
-        for size, margin, wide, step in zip(images.shape[1:3], margins, window, stride, strict=True)
-    ]
-    shape = (len(images), *cells, images.shape[3])
-    if any(array.shape != shape for array in arrays[1:]):
-        raise UnsupportedError("the shapes do not fit")  # NumPy raises the error
-    work = results.size * window[0] * window[1]
-    threads = primitives.threads if work >= PARALLEL_WORK else 1
-    n, *rest = images.shape
-    chunks = 1 if n >= threads else min(threads, images.shape[-1])
-    sizes = [n, *rest, *results.shape[1:3], *window]
-    corner = [before for before, _ in margins]
-    numbers = [threads, chunks, clears, *sizes, *corner, *stride]
-    opened = text.count("{") - text.count("}")
-    body = f"{_HEAD}void pool(void *const *pointers, const int64_t *n) {{{text}{'}' * opened}}}\n"
-    return [kernel_call("pool", body, arrays, numbers)]
+build_maximum = _pooling(_FORWARD, _MAXIMUM, "inputs", "outputs", "argmax")
+build_maximum_deltas = _pooling(_BACKWARD, _MAXIMUM_DELTAS, "in_deltas", "argmax", "out_deltas")
+build_average = _pooling(_FORWARD, _AVERAGE, "inputs", "outputs")
+build_average_deltas = _pooling(_BACKWARD, _AVERAGE_DELTAS, "in_deltas", "out_deltas")

@@ -78,17 +78,6 @@ BITS = 5
 Strides = tuple[int, ...]
 
 
-def activation_number(name: str) -> tuple[int, float, float] | None:
-    """Return an activation in the library's terms; None: linear.
-
-    Raises:
-        UnsupportedError: The library does not support it.
-    """
-    if name not in ACTIVATIONS:
-        raise UnsupportedError(f"oneDNN has no {name}")
-    return ACTIVATIONS[name]
-
-
 def has_half_products(library: Library) -> bool:
     """Return whether the library has a separate implementation for factors in bfloat16."""
     return _code_for_products(library, False) != _code_for_products(library, True)
@@ -136,8 +125,8 @@ def build_dot(
 def build_affine(
     primitives: Primitives, a: Array, b: Array, bias: Array, out: Array, activation: str
 ) -> list[Call]:
-    """Return the calls for ``out = activation(a @ b.T + bias)``."""
-    return build_product(primitives, a, b.T, out, False, bias, activation_number(activation))
+    """Return the calls for ``out = activation(a @ b.T + bias)``, for one of `ACTIVATIONS`."""
+    return build_product(primitives, a, b.T, out, False, bias, ACTIVATIONS[activation])
 
 
 def build_batched(
@@ -149,14 +138,6 @@ def build_batched(
     return build_product(primitives, a, b, out.transpose(1, 0, 2))
 
 
-def build_stacked(primitives: Primitives, a: Array, b: Array, out: Array) -> list[Call]:
-    """Return the calls for ``out = a @ b`` of matrices, or of stacks of equal length."""
-    stacks = {array.shape[:-2] for array in (a, b, out)}
-    if len(stacks) > 1 or out.ndim > 3:
-        raise UnsupportedError("these are no stacks of one length")
-    return build_product(primitives, a, b, out)
-
-
 def build_product(
     primitives: Primitives,
     a: Array,
@@ -166,10 +147,15 @@ def build_product(
     bias: Array | None = None,
     activation: tuple[int, float, float] | None = None,
 ) -> list[Call]:
-    """Return the calls for ``out (+)= activation(a @ b + bias)`` of matrices, or of stacks."""
+    """Return the calls for ``out (+)= activation(a @ b + bias)`` of matrices, or of stacks.
+
+    Raises:
+        UnsupportedError: They do not fit, are stacks of stacks or broadcast, or the library has no
+            fast code for them.
+    """
     check_arrays((np.float32,), [out], [a, b] if bias is None else [a, b, bias])
-    fits = a.ndim == b.ndim == out.ndim > 1 and a.shape[-1] == b.shape[-2]
-    if not fits or out.shape[-2:] != (a.shape[-2], b.shape[-1]):
+    fits = 1 < a.ndim < 4 and b.shape[:-1] == (*a.shape[:-2], a.shape[-1])
+    if not fits or out.shape != (*a.shape[:-1], b.shape[-1]):
         raise UnsupportedError("the shapes do not fit")  # NumPy raises the error, or broadcasts
     if bias is not None and not (bias.shape == (out.shape[-1],) and bias.flags.c_contiguous):
         raise UnsupportedError("the bias does not fit")  # the library ignores its stride
