@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-Shape: TypeAlias = tuple[int, ...]
+from brainstorm.optree.shapes import Shape, reduction
 
 
 def _is_int(value: Any) -> bool:
@@ -75,9 +75,8 @@ def reduces(shape: Shape, axis: int | None, out: Shape) -> bool:
     """Return whether `out` is `shape` reduced over `axis`, with or without that axis kept."""
     if axis is None:
         return np.prod(out, dtype=int) == 1
-    if not -len(shape) <= axis < len(shape):
-        return False
-    return out in (kept(shape, axis), shape[: axis % len(shape)] + shape[axis % len(shape) + 1 :])
+    is_axis = -len(shape) <= axis < len(shape)
+    return is_axis and out in [reduction(shape, axis, keepdims)[0] for keepdims in (True, False)]
 
 
 #: One number for all sides; or for each axis one for both of its sides, or (before, after).

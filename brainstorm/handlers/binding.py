@@ -323,12 +323,11 @@ class _Binder:
         form = [Read(c_type(place.view), axes.inner(k)) for k, place in enumerate(reads)]
         written = []
         for k, (root, (place, add)) in enumerate(zip(roots, targets, strict=True), len(reads)):
-            source, extra = names[root.source], ("", "", "")
+            source, reduction = names[root.source], ""
             if root.is_reduced:
                 step = self.step(root.value)
-                source = source_of(step, source)
-                extra = (step.operator.name, step.operator.c, step.operator.initial)
-            written.append(Write(c_type(place.view), axes.inner(k), source, add, *extra))
+                source, reduction = source_of(step, source), step.operator.name
+            written.append(Write(c_type(place.view), axes.inner(k), source, add, reduction))
         types = tuple(type_ for type_, _ in constants)
         loop = Loop(axes.reduced, tuple(form), tuple(body), tuple(written), types)
         work = 1 + sum(1 if self.step(v).operator.cheap else EXPENSIVE for v in stage.body)

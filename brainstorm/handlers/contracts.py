@@ -52,9 +52,9 @@ from brainstorm.errors import HandlerValidationError, unknown
 from brainstorm.forks import cached_property
 from brainstorm.handlers.argument_kinds import KINDS, around, kept, reduces
 from brainstorm.optree import Formula
+from brainstorm.optree.shapes import Shape
 
 F = TypeVar("F", bound=Callable[..., Any])
-Shape = tuple[int, ...]
 
 RESULTS = ("array", "ndarray", "bool", "stream")
 

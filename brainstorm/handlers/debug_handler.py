@@ -10,6 +10,7 @@ import abc
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -187,12 +188,15 @@ class DebugHandler(Handler):
         Raises:
             HandlerValidationError: Naming the input or output that is wrong, and the program.
         """
-        given = {"inputs": inputs, "outputs": outputs, "accumulate": accumulate}
-        counts = (len(program.inputs), len(program.outputs), len(program.outputs))
-        for (name, values), count in zip(given.items(), counts, strict=True):
-            if len(values) != count:
+        for name, values, wanted in (
+            ("inputs", inputs, program.inputs),
+            ("outputs", outputs, program.outputs),
+            ("accumulate", accumulate, program.outputs),
+        ):
+            if len(values) != len(wanted):
                 raise _program_error(
-                    f"{name!r}: expected {count}, as many as the program has, got {len(values)}"
+                    f"{name!r}: expected {len(wanted)}, as many as the program has, got "
+                    f"{len(values)}"
                 )
         labels = [f"input {i} ({v!r})" for i, v in enumerate(program.inputs)]
         read = [
@@ -203,14 +207,10 @@ class DebugHandler(Handler):
             self._program_array(f"output {i}", array, program.shape_of(value))
             for i, (value, array) in enumerate(zip(program.outputs, outputs, strict=True))
         ]
-        for label, array in zip(labels, read, strict=True):
+        labels += [f"output {i}, which is added to," for i, adds in enumerate(accumulate) if adds]
+        for label, array in zip(labels, (*read, *compress(written, accumulate)), strict=True):
             if found := self._not_finite(array):
                 raise _program_error(f"{label} holds {found} before the run", array)
-        for i, (array, adds) in enumerate(zip(written, accumulate, strict=True)):
-            if adds and (found := self._not_finite(array)):
-                raise _program_error(
-                    f"output {i}, which is added to, holds {found} before the run", array
-                )
         self.handler.run_program(program, read, written, accumulate)
         for i, array in enumerate(written):
             if found := self._not_finite(array):

@@ -24,7 +24,7 @@ from brainstorm.utils import Array
 
 
 class Windows(NamedTuple):
-    """How windows slide over images; all but `groups` have one number per spatial axis.
+    """How windows slide over images; all but `groups` have one entry per spatial axis.
 
     Attributes:
         kernel: The size of a window.
@@ -35,11 +35,11 @@ class Windows(NamedTuple):
         groups: Groups of channels.
     """
 
-    kernel: Sequence[int]
-    counts: Sequence[int]
-    padding: Sequence[tuple[int, int]]
-    stride: Sequence[int]
-    dilation: Sequence[int] = (1, 1)
+    kernel: tuple[int, ...]
+    counts: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...] = (1, 1)
     groups: int = 1
 
     @classmethod
@@ -49,7 +49,8 @@ class Windows(NamedTuple):
     ) -> Windows:  # fmt: skip
         """Return the windows of a convolution."""
         margins = sides(padding, len(stride))
-        return cls(weights.shape[1:-1], outputs.shape[1:-1], margins, stride, dilation, groups)
+        kernel, counts = weights.shape[1:-1], outputs.shape[1:-1]
+        return cls(kernel, counts, margins, tuple(stride), tuple(dilation), groups)
 
 
 class NumpyConvolutions(Handler):

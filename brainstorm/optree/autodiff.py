@@ -14,6 +14,7 @@ and `substitute` replaces these by variables:
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -153,20 +154,16 @@ def views_overlap(a: Variable, b: Variable) -> bool:
         return True
 
 
-class _Address:
-    def __init__(self, variable: Variable, view: View) -> None:
-        self.__array_interface__ = {
-            "version": 3,
-            "data": (PRETENDED_ADDRESS + view.offset, True),
-            "shape": view.shape,
-            "strides": view.strides,
-            "typestr": variable.dtype.str,
-        }
-
-
 def _pretended(variable: Variable, view: View) -> Any:
     """Return an array at a made-up address, whose elements must not be accessed."""
-    return np.asarray(_Address(variable, view))
+    described = {
+        "version": 3,
+        "data": (PRETENDED_ADDRESS + view.offset, True),
+        "shape": view.shape,
+        "strides": view.strides,
+        "typestr": variable.dtype.str,
+    }
+    return np.asarray(SimpleNamespace(__array_interface__=described))
 
 
 def _refuse_overlaps(variables: Sequence[Expression], order: Sequence[Expression]) -> None:

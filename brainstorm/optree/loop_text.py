@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from brainstorm.optree.loops import COMBINED, FLOATING, Loop, Read, Write, typed
+from brainstorm.optree.loops import COMBINED, FLOATING, Loop, Read, Write
 
 
 class Lines(list[str]):
@@ -63,7 +63,7 @@ class LoopText:
 
     def step(self, write: Write, acc: str) -> str:
         """Return the accumulator after one more value."""
-        return typed(write.c, write.block_type).format(write.source[0], acc=acc)
+        return write.step.format(write.source[0], acc=acc)
 
     @staticmethod
     def combine(write: Write, total: str, other: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from brainstorm.optree.program import Constant, Step
+from brainstorm.optree.registry import get_operator
 
 _INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 #: NumPy's element types, in native byte order -> C's.
@@ -76,8 +77,6 @@ class Write(NamedTuple):
         source: The variable whose value is stored or reduced, and its type.
         add: Whether to add to the present content.
         reduction: '' or the name of the operator.
-        c: Its C expression.
-        initial: Its initial value.
     """
 
     type: str
@@ -85,8 +84,6 @@ class Write(NamedTuple):
     source: tuple[str, str]
     add: bool
     reduction: str = ""
-    c: str = ""
-    initial: str = ""
 
     @property
     def is_index(self) -> bool:
@@ -110,7 +107,12 @@ class Write(NamedTuple):
     @property
     def start(self) -> str:
         """The initial value of a reduction."""
-        return typed(self.initial, self.block_type)
+        return typed(get_operator(self.reduction).initial, self.block_type)
+
+    @property
+    def step(self) -> str:
+        """The C expression of a reduction's next value; see `Operator.c`."""
+        return typed(get_operator(self.reduction).c, self.block_type)
 
 
 class Loop(NamedTuple):

@@ -212,6 +212,5 @@ def test_a_fixed_element_is_read_before_the_inner_loop():
 
 @pytest.mark.parametrize("name", ["sum", "max", "argmax"])
 def test_braces_balance(name):
-    operator = registry.get_operator(name)
-    text = render_kernel([loop(reduction=name, c=operator.c, initial=operator.initial)], "kernel")
+    text = render_kernel([loop(reduction=name)], "kernel")
     assert text.count("{") == text.count("}")

@@ -11,11 +11,10 @@ import contextlib
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from brainstorm.handlers.argument_kinds import sides
 from brainstorm.handlers.native.calls import Call
 from brainstorm.handlers.native.library import UnsupportedError, sizes
 from brainstorm.handlers.native.primitives import (
@@ -30,11 +29,13 @@ from brainstorm.handlers.native.primitives import (
     SRC,
     WEIGHTS,
     WEIGHTS_LAYOUT,
+    Placed,
     Primitive,
     Primitives,
     check_arrays,
 )
 from brainstorm.handlers.native.products import ACTIVATIONS, build_dot
+from brainstorm.handlers.numpy_convolution import Windows
 from brainstorm.handlers.numpy_memory import address_of
 from brainstorm.utils import Array
 
@@ -47,31 +48,6 @@ HALF_WORK, FAST_IN_HALF = 100, "amx"
 ShapeAndStrides = tuple[tuple[int, ...], tuple[int, ...]]
 
 
-class Geometry(NamedTuple):
-    """How windows slide over images, for each spatial axis, and the groups of channels."""
-
-    stride: tuple[int, ...]
-    dilation: tuple[int, ...]
-    padding: tuple[tuple[int, int], ...]
-    groups: int
-
-    @classmethod
-    def of(cls, weights: Array, padding: Any, stride: Any, dilation: Any, groups: int) -> Geometry:
-        """Return the geometry for the arguments of an operation."""
-        margins = sides(padding, weights.ndim - 2)
-        return cls(tuple(stride), tuple(dilation), margins, groups)
-
-    def reach(self, weights: Array) -> list[int]:
-        """Return, for each axis, the extent of a window or the stride, whichever is larger."""
-        sides = zip(weights.shape[1:-1], self.dilation, self.stride, strict=True)
-        return [max((size - 1) * gap + 1, step) for size, gap, step in sides]
-
-    def arguments(self) -> tuple[Any, ...]:
-        """Return strides, dilations and paddings in the conventions of the library."""
-        gaps = sizes(d - 1 for d in self.dilation)
-        return sizes(self.stride), gaps, *map(sizes, zip(*self.padding, strict=True))
-
-
 class _Convolution:
     """The primitives of one convolution, independent of the arrays.
 
@@ -81,20 +57,20 @@ class _Convolution:
     """
 
     def __init__(self, primitives: Primitives, images: Array, weights: Array, results: Array,
-                 geometry: Geometry, is_half: bool) -> None:  # fmt: skip
-        self.primitives, self.geometry, self.is_half = primitives, geometry, is_half
+                 windows: Windows, is_half: bool) -> None:  # fmt: skip
+        self.primitives, self.windows, self.is_half = primitives, windows, is_half
         flop, numbers = 2 * results.size * weights[0].size, images.size + results.size
         if is_half and flop < HALF_WORK * numbers:
             raise UnsupportedError("to round the factors would take longer than it gains")
-        if is_half and any(map(operator.lt, images.shape[1:-1], geometry.reach(weights))):
+        if is_half and any(map(operator.lt, images.shape[1:-1], _reach(windows))):
             raise UnsupportedError("oneDNN 3.2 reads beyond images that are this small")
         primitives.choose_threads(flop, numbers)
-        self.key = images.shape, weights.shape, results.shape, geometry, is_half
+        self.key = images.shape, weights.shape, results.shape, windows, is_half
         layout = primitives.layout
         self.images, self.results = layout(*_images(images)), layout(*_images(results))
         self.image_factor = layout(*_images(images), is_half)
         self.delta_factor = layout(*_images(results), is_half)
-        shape, strides = _weights(weights, geometry.groups)
+        shape, strides = _weights(weights, windows.groups)
         self.weights, self.any_gradients = layout(shape, strides), layout(shape, ANY)
         self.any_weights = layout(shape, ANY, is_half)
         self.bias = layout((results.shape[-1],), (1,))
@@ -107,7 +83,7 @@ class _Convolution:
         def make() -> Primitive:
             return self.primitives.make(
                 "convolution_forward", _TRAINING, _DIRECT, self.image_factor, self.any_weights,
-                self.bias if with_bias else None, self.results, *self.geometry.arguments(),
+                self.bias if with_bias else None, self.results, *_terms(self.windows),
                 self.primitives.attributes(add, ACTIVATIONS[activation]),
             )  # fmt: skip
 
@@ -119,7 +95,7 @@ class _Convolution:
         def make() -> Primitive:
             return self.primitives.make(
                 "convolution_backward_data", _DIRECT, self.images, self.any_weights,
-                self.delta_factor, *self.geometry.arguments(), self.forward().description,
+                self.delta_factor, *_terms(self.windows), self.forward().description,
                 self.primitives.attributes(),
             )  # fmt: skip
 
@@ -131,7 +107,7 @@ class _Convolution:
         def make() -> Primitive:
             return self.primitives.make(
                 "convolution_backward_weights", _DIRECT, self.image_factor, self.any_gradients,
-                self.bias if with_bias else None, self.delta_factor, *self.geometry.arguments(),
+                self.bias if with_bias else None, self.delta_factor, *_terms(self.windows),
                 self.forward().description, self.primitives.attributes(),
             )  # fmt: skip
 
@@ -143,23 +119,22 @@ class _Convolution:
             raise UnsupportedError(f"oneDNN's {primitive.implementation} gains nothing")
         return primitive
 
-    def copy(self, name: str, source: Any, target: Any, what: str, add: bool = False) -> Call:
-        """Return a call that copies, or adds, from one (layout, address) to another."""
-        reorder = self.primitives.reorder((what, self.key), source[0], target[0], add)
-        return self.primitives.call(name, reorder, {SRC: source, DST: target})
+    def copy(self, name: str, source: Placed, target: Placed, what: str, add: bool = False) -> Call:
+        """Return a call that copies, or adds, from one place to another."""
+        return self.primitives.copy(name, (what, self.key), source, target, add)
 
-    def temporary(self, layout: Any) -> tuple[Any, int]:
-        """Return (layout, address) of memory that the next operation may overwrite."""
-        return layout, self.primitives.temporary("convolution", layout)
+    def temporary(self, layout: Any) -> Placed:
+        """Return a place that the next operation may overwrite."""
+        return self.primitives.temporary("convolution", layout)
 
-    def factor(self, name: str, array: Array, what: str) -> tuple[tuple[Any, int], list[Call]]:
-        """Return (layout, address) of rounded images or deltas, and the calls that copy them."""
+    def factor(self, name: str, array: Array, what: str) -> tuple[Placed, list[Call]]:
+        """Return the place of rounded images or deltas, and the calls that copy them."""
         is_images = what == "images"
         plain = self.images if is_images else self.results, address_of(array)
         if not self.is_half:
             return plain, []
         layout = self.image_factor if is_images else self.delta_factor
-        rounded = layout, self.primitives.temporary(f"rounded {what}", layout)
+        rounded = self.primitives.temporary(f"rounded {what}", layout)
         return rounded, [self.copy(name, plain, rounded, f"rounded {what}")]
 
 
@@ -180,9 +155,9 @@ def build_forward(
     bias = _present(bias)
     _check([outputs], [inputs, weights, bias])
     _check_bias(outputs, bias)
-    geometry = Geometry.of(weights, padding, stride, dilation, groups)
+    windows = Windows.of(weights, outputs, padding, stride, dilation, groups)
 
-    options = geometry, add_outputs, activation
+    options = windows, add_outputs, activation
     return _fastest(primitives, _forward, options, inputs, weights, bias, outputs)
 
 
@@ -206,15 +181,15 @@ def build_backward(
     weight_deltas, bias_deltas = _present(weight_deltas), _present(bias_deltas)
     _check([in_deltas, weight_deltas, bias_deltas], [inputs, weights, out_deltas])
     _check_bias(out_deltas, bias_deltas)
-    geometry = Geometry.of(weights, padding, stride, dilation, groups)
+    windows = Windows.of(weights, out_deltas, padding, stride, dilation, groups)
     calls = []
     if weight_deltas is not None:
         arrays = inputs, out_deltas, weight_deltas, bias_deltas
-        calls += _fastest(primitives, _gradients, (geometry, add_gradients), *arrays)
+        calls += _fastest(primitives, _gradients, (windows, add_gradients), *arrays)
     elif bias_deltas is not None:
         calls += _bias_gradient(primitives, out_deltas, bias_deltas, add_gradients)
     if in_deltas is not None:
-        options = geometry, add_in_deltas
+        options = windows, add_in_deltas
         calls += _fastest(primitives, _data, options, weights, out_deltas, in_deltas)
     return calls
 
@@ -246,10 +221,10 @@ def _is_right(primitives: Primitives, build: Callable[..., list[Call]], options:
     return all(np.allclose(a, b, 1e-4, 1e-4) for a, b in zip(*found, strict=True))
 
 
-def _forward(primitives: Primitives, is_half: bool, geometry: Geometry, add: bool, activation: str,
+def _forward(primitives: Primitives, is_half: bool, windows: Windows, add: bool, activation: str,
              inputs: Array, weights: Array, bias: Array | None,
              outputs: Array) -> list[Call]:  # fmt: skip
-    conv = _Convolution(primitives, inputs, weights, outputs, geometry, is_half)
+    conv = _Convolution(primitives, inputs, weights, outputs, windows, is_half)
     forward, name = conv.forward(bias is not None, add, activation), "convolution"
     images, calls = conv.factor(name, inputs, "images")
     rearranged = conv.temporary(forward.layout(WEIGHTS_LAYOUT))
@@ -260,10 +235,10 @@ def _forward(primitives: Primitives, is_half: bool, geometry: Geometry, add: boo
     return [*calls, first, primitives.call(name, forward, given)]
 
 
-def _gradients(primitives: Primitives, is_half: bool, geometry: Geometry, add: bool, inputs: Array,
+def _gradients(primitives: Primitives, is_half: bool, windows: Windows, add: bool, inputs: Array,
                out_deltas: Array, weight_deltas: Array,
                bias_deltas: Array | None) -> list[Call]:  # fmt: skip
-    conv = _Convolution(primitives, inputs, weight_deltas, out_deltas, geometry, is_half)
+    conv = _Convolution(primitives, inputs, weight_deltas, out_deltas, windows, is_half)
     backward, name = conv.backward_weights(bias_deltas is not None), "convolution, gradients"
     images, calls = conv.factor(name, inputs, "images")
     deltas, more = conv.factor(name, out_deltas, "deltas")
@@ -273,20 +248,20 @@ def _gradients(primitives: Primitives, is_half: bool, geometry: Geometry, add: b
     if bias_deltas is not None:
         target = given[DIFF_BIAS] = conv.bias, address_of(bias_deltas)
         if add:
-            given[DIFF_BIAS] = conv.bias, primitives.temporary("bias", conv.bias)
+            given[DIFF_BIAS] = primitives.temporary("bias", conv.bias)
             copies.append(conv.copy(name, given[DIFF_BIAS], target, "bias", add))
     return [*calls, *more, primitives.call(name, backward, given), *copies]
 
 
-def _data(primitives: Primitives, is_half: bool, geometry: Geometry, add: bool, weights: Array,
+def _data(primitives: Primitives, is_half: bool, windows: Windows, add: bool, weights: Array,
           out_deltas: Array, in_deltas: Array) -> list[Call]:  # fmt: skip
-    conv = _Convolution(primitives, in_deltas, weights, out_deltas, geometry, is_half)
+    conv = _Convolution(primitives, in_deltas, weights, out_deltas, windows, is_half)
     backward, name = conv.backward_data(), "convolution, deltas"
     deltas, calls = conv.factor(name, out_deltas, "deltas")
     rearranged = conv.temporary(backward.layout(WEIGHTS_LAYOUT))
     target = found = conv.images, address_of(in_deltas)
     if add:
-        found = conv.images, primitives.temporary("deltas", conv.images)
+        found = primitives.temporary("deltas", conv.images)
     given = {DIFF_SRC: found, WEIGHTS: rearranged, DIFF_DST: deltas}
     first = conv.copy(name, (conv.weights, address_of(weights)), rearranged, "backward weights")
     calls += [first, primitives.call(name, backward, given)]
@@ -302,6 +277,18 @@ def _bias_gradient(
     calls = build_dot(primitives, ones, rows, bias_deltas.reshape(1, -1), False, False, add)
     calls[-1].keep = (*calls[-1].keep, ones)
     return calls
+
+
+def _terms(windows: Windows) -> tuple[Any, ...]:
+    """Return strides, dilations and paddings in the conventions of the library."""
+    gaps = sizes(d - 1 for d in windows.dilation)
+    return sizes(windows.stride), gaps, *map(sizes, zip(*windows.padding, strict=True))
+
+
+def _reach(windows: Windows) -> list[int]:
+    """Return, for each axis, the extent of a window or the stride, whichever is larger."""
+    axes = zip(windows.kernel, windows.dilation, windows.stride, strict=True)
+    return [max((size - 1) * gap + 1, step) for size, gap, step in axes]
 
 
 def _present(array: Array | None) -> Array | None:

@@ -94,9 +94,8 @@ class _Packed:
         self._shape = b.shape
         self._memory = primitives.allocate((primitives.library.size(layout),), np.uint8)
         plain = primitives.layout(b.shape, strides)
-        reorder = primitives.reorder(("packed", b.shape, strides), plain, layout)
-        given = {SRC: (plain, address_of(b)), DST: (layout, address_of(self._memory))}
-        self.copy = primitives.call("pack", reorder, given)
+        source, target = (plain, address_of(b)), (layout, address_of(self._memory))
+        self.copy = primitives.copy("pack", ("packed", b.shape, strides), source, target)
 
     def product(self, primitives: Primitives, a: Array, out: Array) -> list[Call]:
         """Return the calls for ``out += a @ b``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from brainstorm.handlers.numpy_memory import address_of, aligned_zeros, overlap
 from brainstorm.utils import Array
 
 T = TypeVar("T")
+#: A layout, and the address of memory that has it.
+Placed: TypeAlias = tuple[Any, int]
 
 # Numbers of dnnl_types.h: the arguments of executions ...
 SRC, DST, WEIGHTS, BIAS, SCRATCHPAD = 1, 17, 33, 41, 80
@@ -205,21 +207,32 @@ class Primitives:
         """Return a new primitive."""
         return Primitive(self.library, kind, self.library.engine, *arguments)
 
-    def reorder(self, key: Hashable, source: Any, target: Any, add: bool = False) -> Primitive:
-        """Return the primitive that copies from one layout to another; `key` identifies these."""
+    def temporary(self, slot: str, layout: Any) -> Placed:
+        """Return a layout with the address of memory for it, from the workspace."""
+        return layout, address_of(self.workspace(slot, self.library.size(layout)))
+
+    def copy(
+        self, name: str, key: Hashable, source: Placed, target: Placed, add: bool = False
+    ) -> Execution:
+        """Return the call that copies from one place to another, or adds.
+
+        Args:
+            name: The operation, for messages.
+            key: Identifies the two layouts.
+            source: Layout and address.
+            target: Likewise.
+            add: Whether to add.
+        """
 
         def make() -> Primitive:
             engine = self.library.engine
-            arguments = source, engine, target, engine, self.attributes(add)
+            arguments = source[0], engine, target[0], engine, self.attributes(add)
             return Primitive(self.library, "reorder", *arguments)
 
-        return self.kept(("reorder", key, add), make)
+        reorder = self.kept(("reorder", key, add), make)
+        return self.call(name, reorder, {SRC: source, DST: target})
 
-    def temporary(self, slot: str, layout: Any) -> int:
-        """Return the address of memory for a layout, from the workspace."""
-        return address_of(self.workspace(slot, self.library.size(layout)))
-
-    def call(self, name: str, primitive: Primitive, arguments: Mapping[int, Any]) -> Execution:
+    def call(self, name: str, primitive: Primitive, arguments: Mapping[int, Placed]) -> Execution:
         """Return the call of a primitive.
 
         Args:
@@ -230,7 +243,7 @@ class Primitives:
         library, given = self.library, dict(arguments)
         layout = primitive.layout(SCRATCHPAD_LAYOUT)
         if library.size(layout):
-            given[SCRATCHPAD] = layout, self.temporary("scratchpad", layout)
+            given[SCRATCHPAD] = self.temporary("scratchpad", layout)
         return Execution(
             library, primitive, self._stream, given, self.workspace.held, name, self.used_threads
         )

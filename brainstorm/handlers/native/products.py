@@ -33,6 +33,7 @@ from brainstorm.handlers.native.primitives import (
     SRC,
     WEIGHTS,
     WEIGHTS_LAYOUT,
+    Placed,
     Primitive,
     Primitives,
     check_arrays,
@@ -215,12 +216,8 @@ def _takes_any_size(primitives: Primitives, a: Array, strides: Strides) -> bool:
 
 
 def copied(
-    primitives: Primitives,
-    calls: list[Call],
-    key: tuple[Any, ...],
-    given: tuple[Any, int],
-    wanted: Any,
-) -> tuple[Any, int]:
+    primitives: Primitives, calls: list[Call], key: tuple[Any, ...], given: Placed, wanted: Any
+) -> Placed:
     """Add the call that copies a matrix to the workspace, and return the copy.
 
     Args:
@@ -230,9 +227,8 @@ def copied(
         given: Layout and address of the matrix.
         wanted: The layout of the copy.
     """
-    copy = primitives.reorder(key, given[0], wanted)
-    target = wanted, primitives.temporary(key[0], wanted)
-    calls.append(primitives.call("product", copy, {SRC: given, DST: target}))
+    target = primitives.temporary(key[0], wanted)
+    calls.append(primitives.copy("product", key, given, target))
     return target
 
 
