@@ -129,11 +129,9 @@ _ROWS = (
 )  # fmt: skip
 _SYNONYMS = {"rel": "relu", "el": "elu", "leaky_rel": "leaky_relu", "silu": "swish"}
 
-_table: dict[str, Activation] = {}
-for _row in _ROWS:
-    _table[_row.name] = _row
-    if _row.name in _SYNONYMS:
-        _table[_SYNONYMS[_row.name]] = _row
+_table: dict[str, Activation] = {
+    name: row for row in _ROWS for name in (row.name, _SYNONYMS.get(row.name, row.name))
+}
 
 #: Name -> `Activation`; `register_activation` adds to it.
 ACTIVATIONS: Mapping[str, Activation] = MappingProxyType(_table)

@@ -29,8 +29,9 @@ def with_activation(build: Build, out: str) -> Build:
     """
 
     def built(lane: Lane, activation: str = "linear", **arguments: Any) -> list[Any]:
-        if activation in ACTIVATIONS:
-            return build(lane, activation=activation, **arguments)
+        name = activation_of(activation).name
+        if name in ACTIVATIONS:
+            return build(lane, activation=name, **arguments)
         array = arguments[out]
         after = lane.compute(activation_formula(activation), [array], [array])
         return [*build(lane, activation="linear", **arguments), *after]

@@ -45,14 +45,14 @@ from brainstorm.utils import Array
 _RELU, _TANH, _ELU, _SIGMOID = 0x20, 0x21, 0x22, 0x29
 _SWISH, _GELU = 0x2C, 0x31
 
-#: Activation functions that the library can apply to a product: number, and two parameters. Its rel
-#: and hard_sigmoid are not used, because they turn NaN into 0, nor its softplus, which is wrong for
-#: x < -10, and even negative.
+#: Activation functions that the library can apply to a product, by their first names: number, and
+#: two parameters. Its rel and hard_sigmoid are not used, because they turn NaN into 0, nor its
+#: softplus, which is wrong for x < -10, and even negative.
 ACTIVATIONS: dict[str, tuple[int, float, float] | None] = {
     "linear": None,
-    **dict.fromkeys(("leaky_rel", "leaky_relu"), (_RELU, 0.01, 0.0)),
-    **dict.fromkeys(("el", "elu"), (_ELU, 1.0, 0.0)),
-    **dict.fromkeys(("silu", "swish"), (_SWISH, 1.0, 0.0)),
+    "leaky_rel": (_RELU, 0.01, 0.0),
+    "el": (_ELU, 1.0, 0.0),
+    "silu": (_SWISH, 1.0, 0.0),
     "tanh": (_TANH, 0.0, 0.0),
     "sigmoid": (_SIGMOID, 0.0, 0.0),
     "gelu": (_GELU, 0.0, 0.0),
