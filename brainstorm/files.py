@@ -31,6 +31,7 @@ from brainstorm.errors import (
     UnsupportedFileError,
 )
 from brainstorm.hdf5 import DataSet, Group, MalformedError, open_hdf5
+from brainstorm.interrupts import uninterrupted
 from brainstorm.utils import check_nesting, get_brainstorm_info
 
 __all__ = [
@@ -130,12 +131,15 @@ def hdf5_file(filename: PathLike, copies: Iterable[PathLike] = (), **options: An
         copies: Other files that get the same content, see `atomic_file`.
         **options: Of `h5py.File`.
 
+    Signals wait until it is written, or until `let_signals_in`.
+
     Raises:
         OSError: The file cannot be written; its previous content is kept.
     """
     with atomic_file(filename, copies) as temporary, _Unfailing(temporary, "r+") as target:
         try:
-            with h5py.File(target, "w", **options) as file:
+            # HDF5 calls methods of the target, and errors of signal handlers there would be lost.
+            with uninterrupted(), h5py.File(target, "w", **options) as file:
                 yield file
         finally:
             if target.failure is not None:

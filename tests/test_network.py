@@ -745,7 +745,10 @@ def test_the_whole_run_repeats_under_a_global_seed():
     [
         (lambda d: d.pop("architecture"), "holds no network: KeyError('architecture')."),
         (lambda d: d.update(handler=5), "[handler]: expected a handler, got 5"),
-        (lambda d: d["handler"].update(dtype=-1), "a NumpyHandler cannot be made of"),
+        (
+            lambda d: d["handler"].update(dtype=-1),
+            "NumpyHandler(dtype): expected float32 or float64, got -1",
+        ),
         (lambda d: d.update(weight_modifiers={"Hidden": 5}), "expected a ValueModifier, got 5"),
         (
             lambda d: d["architecture"]["Hidden"].update(size=10**6),

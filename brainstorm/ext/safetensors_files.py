@@ -44,7 +44,8 @@ def save_safetensors(net: Network, filename: PathLike) -> None:
     description = json.dumps(net.__describe__(), allow_nan=False)
     # Arrays that are not contiguous would be written in a wrong order, without an error.
     paths = (*net.parameter_slices, *net.persistent_paths)
-    tensors = {path: np.ascontiguousarray(net.get(path)) for path in paths}
+    with net.alone():  # all of one update
+        tensors = {path: np.ascontiguousarray(net.get(path)) for path in paths}
     with atomic_file(filename) as temporary:
         numpy.save_file(tensors, temporary, {"format": "np", ENTRY: description})
 

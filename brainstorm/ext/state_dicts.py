@@ -87,8 +87,9 @@ def load_state_dict(
         problems.extend(f"{name}: {key} is not used by this layer" for key in tensors.left())
     problems.extend(_differences(net, values))
     _raise(problems, "load_state_dict")
-    for path, array in values.items():
-        net.handler.set_from_numpy(net.buffer[path], array)
+    with net.alone():
+        for path, array in values.items():
+            net.handler.set_from_numpy(net.buffer[path], array)
     return sorted(set(state_dict) - used)
 
 
@@ -117,25 +118,26 @@ def to_state_dict(net: Network, names: Mapping[str, str]) -> dict[str, np.ndarra
     """
     tensors: dict[str, np.ndarray] = {}
     problems: list[str] = []
-    for name, prefix, layer in _named_layers(net, names, "to_state_dict", problems):
-        _, write = _MODULES[layer.type_name]
-        start, _, end = _pattern(prefix, layer.type_name).partition("*")
+    with net.alone():  # all of one update
+        for name, prefix, layer in _named_layers(net, names, "to_state_dict", problems):
+            _, write = _MODULES[layer.type_name]
+            start, _, end = _pattern(prefix, layer.type_name).partition("*")
 
-        def get(path: str, name: str = name) -> np.ndarray:
-            return net.get(f"{name}.{path}")
+            def get(path: str, name: str = name) -> np.ndarray:
+                return net.get(f"{name}.{path}")
 
-        try:
-            found = {
-                f"{start}{tensor}{end}": np.ascontiguousarray(array)
-                for tensor, array in write(layer, get)
-            }
-        except NetworkValidationError as error:
-            problems.append(f"{name} ({prefix}): {error}")
-            continue
-        problems.extend(
-            f"{name}: another layer is written to {key}, too" for key in found if key in tensors
-        )
-        tensors.update(found)
+            try:
+                found = {
+                    f"{start}{tensor}{end}": np.ascontiguousarray(array)
+                    for tensor, array in write(layer, get)
+                }
+            except NetworkValidationError as error:
+                problems.append(f"{name} ({prefix}): {error}")
+                continue
+            problems.extend(
+                f"{name}: another layer is written to {key}, too" for key in found if key in tensors
+            )
+            tensors.update(found)
     _raise(problems, "to_state_dict")
     return tensors
 

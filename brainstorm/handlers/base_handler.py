@@ -27,6 +27,7 @@ from brainstorm.handlers.base_sequences import SequenceOperations
 from brainstorm.handlers.contracts import Contract
 from brainstorm.handlers.numpy_memory import out_of_memory
 from brainstorm.handlers.traces import State, Trace
+from brainstorm.interrupts import uninterrupted
 from brainstorm.optree import Formula, Program
 from brainstorm.optree import functions as fn
 from brainstorm.optree.program import signed
@@ -196,7 +197,7 @@ class Handler(
                 functions passed to `call` are not called.
         """
         trace = Trace(self, runs)
-        with self._traced_by(trace):
+        with uninterrupted(), self._traced_by(trace):
             yield trace
 
     def trace(self, function: Callable[[], None]) -> Trace:

@@ -102,19 +102,20 @@ class AverageWeights(Hook):
 
     @contextlib.contextmanager
     def applied(self, net: Any) -> Iterator[None]:
-        """Use the averages as the network's parameters in a ``with`` block.
+        """Use the averages as the network's parameters in a ``with`` block; other threads wait.
 
         Raises:
             TrainingError: There are no averages yet.
         """
-        parameters = net.buffer.parameters
-        kept = net.handler.zeros(tuple(parameters.shape))
-        net.handler.copy_to(parameters, kept)
-        self._write(net)
-        try:
-            yield
-        finally:
-            net.handler.copy_to(kept, parameters)
+        with net.alone():
+            parameters = net.buffer.parameters
+            kept = net.handler.zeros(tuple(parameters.shape))
+            net.handler.copy_to(parameters, kept)
+            try:
+                self._write(net)
+                yield
+            finally:
+                net.handler.copy_to(kept, parameters)
 
     def network(self, net: Any) -> Any:
         """Return a copy of the network with the averages as its parameters."""

@@ -13,6 +13,7 @@ import numpy as np
 from brainstorm.display import ShownAsTree, Tree
 from brainstorm.errors import NetworkValidationError, shown
 from brainstorm.handlers.base_handler import Handler
+from brainstorm.interrupts import uninterrupted
 from brainstorm.layers.base_layer import Layer
 from brainstorm.layers.loss_layer import LossLayerImpl
 from brainstorm.randomness import Seedable
@@ -57,16 +58,25 @@ class NetworkMemory(ShownAsTree, Seedable):
             OutOfMemoryError: There is no memory for the present T and B; nothing is changed.
         """
         check_handler(handler)
-        with self._buffer_manager.turn:
-            if handler is not self._buffer_manager.handler:
-                self._buffer_manager.set_handler(handler)
-            for layer in self.layers.values():
-                if layer.handler is not handler:
-                    before = streams_of(layer)
-                    layer.set_handler(handler)
-                    for name, stream in streams_of(layer).items():
-                        if name in before and type(stream) is type(before[name]):
-                            stream.set_state(before[name].get_state())
+        before = self._buffer_manager.handler
+        with self._buffer_manager.turn, uninterrupted():
+            try:
+                self._set_handler(handler)
+            except BaseException:  # of a layer
+                if before is not handler:
+                    self._set_handler(before)
+                raise
+
+    def _set_handler(self, handler: Handler) -> None:
+        if handler is not self._buffer_manager.handler:
+            self._buffer_manager.set_handler(handler)
+        for layer in self.layers.values():
+            if layer.handler is not handler:
+                before = streams_of(layer)
+                layer.set_handler(handler)
+                for name, stream in streams_of(layer).items():
+                    if name in before and type(stream) is type(before[name]):
+                        stream.set_state(before[name].get_state())
 
     @property
     def handler(self) -> Handler:
@@ -153,9 +163,10 @@ class NetworkMemory(ShownAsTree, Seedable):
         axis; the context of recurrent layers is left out.
         """
         layer, _, port = path.partition(".")
-        array, structure = self.get(path), self.layers[layer].get_shape(port)
-        if structure.scales_with_time:
-            array = array[: self._buffer_manager.steps(structure)]
+        with self._buffer_manager.turn:
+            array, structure = self.get(path), self.layers[layer].get_shape(port)
+            if structure.scales_with_time:
+                array = array[: self._buffer_manager.steps(structure)]
         return array.reshape(-1, structure.feature_size)
 
     def summary(self) -> None:

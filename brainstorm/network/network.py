@@ -221,7 +221,7 @@ class Network(NetworkPasses, Describable):
                 self.handler.fill(self.buffer.Input.outputs[name], 0.0)
             self.forward_layers(needed)
 
-        given_data = {name: data[name] for name in given}
+        given_data = {name: self._apart(data[name]) for name in given}
         parts: dict[str, list[np.ndarray]] = {path: [] for path in outputs}
         for batch, *sizes in split_batch(given_data, self.layers[INPUT].out_shapes, batch_size):
             with self._buffer_manager.turn:
@@ -233,6 +233,14 @@ class Network(NetworkPasses, Describable):
                     is_timed = structure.scales_with_time
                     parts[path].append(values[: manager.steps(structure)] if is_timed else values)
         return {path: _joined(path, structure, parts[path]) for path, structure in outputs.items()}
+
+    def _apart(self, array: Array) -> Array:
+        """Return an array, or a copy if it lies in the memory of this network."""
+        if isinstance(array, np.ndarray) and array.base is not None:
+            memory = [m for m in self._buffer_manager.full_buffers if isinstance(m, np.ndarray)]
+            if any(np.may_share_memory(array, own) for own in memory):
+                return array.copy()
+        return array
 
     # -- files and descriptions -----------------------------------------------------------------
 

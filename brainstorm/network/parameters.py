@@ -182,7 +182,8 @@ class NetworkParameters(NetworkMemory):
         """
         found: dict[str, float] = {}
         for name in self._statistics_layers():
-            self.layers[name].dump_statistics(self.buffer[name], found)
+            with self._buffer_manager.turn:
+                self.layers[name].dump_statistics(self.buffer[name], found)
         if show:
             sys.stdout.writelines(f"{name}: {value}\n" for name, value in found.items())
         storage = {} if storage is None else storage
@@ -191,19 +192,25 @@ class NetworkParameters(NetworkMemory):
 
     def reset_statistics(self) -> None:
         """Reset the statistics of layers; the trainer does so in every epoch."""
-        for name in self._statistics_layers():
-            self.layers[name].reset_statistics(self.buffer[name])
+        with self._buffer_manager.turn:
+            for name in self._statistics_layers():
+                self.layers[name].reset_statistics(self.buffer[name])
 
     @contextlib.contextmanager
     def separate_statistics(self) -> Iterator[None]:
-        """Use separate statistics in a ``with`` block (an evaluation), then restore them."""
-        kept = {path: self.get(path) for path in self.statistics_paths}
-        self.reset_statistics()
-        try:
-            yield
-        finally:
-            for path, values in kept.items():
-                self.handler.set_from_numpy(self.buffer[path], values)
+        """Use separate statistics in a ``with`` block (an evaluation), then restore them.
+
+        Other threads wait, if there are any statistics.
+        """
+        paths = self.statistics_paths
+        with self._buffer_manager.turn if paths else contextlib.nullcontext():
+            kept = {path: self.get(path) for path in paths}
+            self.reset_statistics()
+            try:
+                yield
+            finally:
+                for path, values in kept.items():
+                    self.handler.set_from_numpy(self.buffer[path], values)
 
     @property
     def persistent_paths(self) -> list[str]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from brainstorm.errors import NetworkValidationError, shown
 from brainstorm.handlers.traces import Trace
+from brainstorm.interrupts import uninterrupted
 from brainstorm.network.parameters import NetworkParameters, each_modifier
 from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.buffer_views import BufferView
@@ -44,7 +45,7 @@ class NetworkPasses(NetworkParameters):
     def keep_input_deltas(self, keep: bool) -> None:
         if keep == self._keep_input_deltas:
             return
-        with self._buffer_manager.turn:
+        with self._buffer_manager.turn, uninterrupted():
             hubs, layout = plan_memory(self.layers, keep, self._buffer_manager.strategy)
             self._buffer_manager.set_layout(layout, hubs, self.handler)
             passes = Passes(self.layers, self._buffer_manager, keep)
@@ -285,9 +286,9 @@ class NetworkPasses(NetworkParameters):
         Returns:
             ``total_loss``, preceded by one entry per Loss layer if there are several.
         """
-        return self.name_losses(
-            [float(self.get(f"{name}.outputs.loss").item()) for name in self.loss_layers]
-        )
+        with self._buffer_manager.turn:  # all of one pass
+            losses = [self.get(f"{name}.outputs.loss").item() for name in self.loss_layers]
+        return self.name_losses([float(loss) for loss in losses])
 
     def name_losses(self, values: Sequence[float]) -> OrderedDict[str, float]:
         """Return the values of the Loss layers in the form of `get_loss_values`."""

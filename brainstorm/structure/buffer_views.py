@@ -277,11 +277,9 @@ class BufferView(ShownAsTree, list[Any]):
         super().__setattr__(name, value)
 
     def __setitem__(self, item: Any, value: Any) -> None:
-        if isinstance(item, str):
-            if value is not self[item]:
-                raise self._no_replacing(item)
-            return
-        super().__setitem__(item, value)
+        if isinstance(item, slice) or value is not self[item]:
+            name = item if isinstance(item, str) else self._buffer_names[item]
+            raise self._no_replacing(name if isinstance(name, str) else ", ".join(name))
 
     def _no_replacing(self, name: str) -> NetworkValidationError:
         path = self._path(name)

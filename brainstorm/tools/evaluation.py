@@ -12,6 +12,7 @@ import numpy as np
 
 from brainstorm.errors import NetworkValidationError, ValidationError
 from brainstorm.files import hdf5_file
+from brainstorm.interrupts import let_signals_in
 from brainstorm.network.network import check_network
 from brainstorm.randomness import RandomState
 from brainstorm.scorers import (
@@ -190,6 +191,7 @@ def extract_and_save(
                 data, start = out[path], out[path].shape[axis]
                 data.resize(start + array.shape[axis], axis)
                 data[(slice(None),) * axis + (slice(start, None),)] = array
+            let_signals_in()
 
 
 def _extract_batches(

@@ -68,8 +68,12 @@ class GradientAccumulation(Describable):
         """Whether all batches of the update have been added."""
         return self.given >= self.batches
 
-    def start(self, handler: Any, size: int) -> None:
-        """Start with a handler and a number of parameters, from zero or from the restored state."""
+    def start(self, handler: Any, size: int) -> Array:
+        """Start with a handler and a number of parameters, from zero or from the restored state.
+
+        Returns:
+            The sum of the gradients in memory.
+        """
         self._handler = handler
         self._total = handler.zeros((size,))
         self._numbers = handler.zeros((2,))
@@ -82,9 +86,19 @@ class GradientAccumulation(Describable):
                     f"{np.size(state['total'])}. Is it the state of another network?"
                 )
             handler.set_from_numpy(self._total, state["total"])
+        return self._total
 
-    def weigh(self, sequences: int) -> None:
-        """Set the number of sequences, of the next batch, by which its gradients are weighted."""
+    def weigh(self, sequences: int, total: Array) -> None:
+        """Set the number of sequences, of the next batch, by which its gradients are weighted.
+
+        Raises:
+            TrainingError: `total` is not what the last `start` returned.
+        """
+        if total is not self._total:
+            raise TrainingError(
+                "GradientAccumulation: expected one for each stepper, got one that another stepper "
+                "has started. Give it a copy: copy.deepcopy(accumulation)."
+            )
         numbers = np.array([sequences, 1.0 / max(1, self.sequences + sequences)])
         self._handler.set_from_numpy(self._numbers, numbers)
 

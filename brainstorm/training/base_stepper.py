@@ -32,6 +32,7 @@ import numpy as np
 
 from brainstorm.errors import TrainingError
 from brainstorm.handlers.traces import Trace
+from brainstorm.interrupts import uninterrupted
 from brainstorm.optree import formula
 from brainstorm.structure.tracing import Traces
 from brainstorm.training.accumulation import GradientAccumulation
@@ -80,7 +81,9 @@ class TrainingStepper(UpdateRule):
             processes.
     """
 
-    __undescribed__ = {"reducer", "is_idle", "_grouped", "_traces", "_limit", "_before"}
+    __undescribed__ = {
+        "reducer", "is_idle", "_grouped", "_traces", "_limit", "_before", "_total",
+    }  # fmt: skip
     __default_values__ = {
         "max_gradient_norm": None,
         "loss_scaling": None,
@@ -99,10 +102,18 @@ class TrainingStepper(UpdateRule):
 
     _grouped: GroupedParameters = None  # type: ignore[assignment]  # made by start
     _limit: Array = None
+    _total: Array = None  # the sum of the accumulated gradients
     _before: Array = None  # the parameters while `look_ahead` has moved them; None without it
     _traces: Traces = None  # type: ignore[assignment]  # made by start
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if self._traces is None or name not in _PARTS:
+            self._set(name, value)
+            return
+        with self.net.alone():
+            self._set(name, value)
+
+    def _set(self, name: str, value: Any) -> None:
         if name == "max_gradient_norm" and value is not None and value not in POSITIVE:
             raise self.fail(name, POSITIVE, value)
         if name in _HELPERS and not isinstance(value, (_HELPERS[name], type(None))):
@@ -137,6 +148,10 @@ class TrainingStepper(UpdateRule):
                 `set_state` belongs to another network or stepper; or a group names parameters that
                 the network does not have. The state is kept for the next call.
         """
+        with uninterrupted():
+            self._start(net)
+
+    def _start(self, net: Any) -> None:
         if self.learns:
             self._check_can_learn(net)
         self._traces = None  # type: ignore[assignment]  # until all has worked
@@ -155,7 +170,7 @@ class TrainingStepper(UpdateRule):
         if name == "loss_scaling":
             self.net.loss_scale = scaling and scaling.start(self.handler, self._changed())
         elif accumulation is not None:
-            accumulation.start(self.handler, *self.parameters.shape)
+            self._total = accumulation.start(self.handler, *self.parameters.shape)
 
     def _check_can_learn(self, net: Any) -> None:
         if not net.loss_layers:
@@ -189,17 +204,18 @@ class TrainingStepper(UpdateRule):
         """
         if self._traces is None:
             raise TrainingError(f"{type(self).__name__}.run: expected start(net) before it.")
-        begins = not self.is_within_update
-        self.steps += begins
-        self.refresh()
-        if self._before is not None:
-            self.handler.copy_to(self.parameters, self._before)
-        try:
-            self._run()
-        except BaseException:
-            self.steps -= begins
-            self._come_back()
-            raise
+        with self.net.alone():  # threads that change the stepper wait, too
+            begins = not self.is_within_update
+            self.steps += begins
+            self.refresh()
+            if self._before is not None:
+                self.handler.copy_to(self.parameters, self._before)
+            try:
+                self._run()
+            except BaseException:
+                self.steps -= begins
+                self._come_back()
+                raise
 
     @property
     def is_within_update(self) -> bool:
@@ -227,7 +243,7 @@ class TrainingStepper(UpdateRule):
                 reducer.finish()
             return
         if accumulation is not None:
-            accumulation.weigh(sequences)
+            accumulation.weigh(sequences, self._total)
         self.do_traced("do_passes")
         if accumulation is not None:
             accumulation.count(sequences)

@@ -27,11 +27,7 @@ from brainstorm.training.logs import Logs
 from brainstorm.training.running_hooks import RunningHooks
 from brainstorm.training.signals import StopSignals
 from brainstorm.training.team import Team
-from brainstorm.training.trainer_checks import (
-    check_data_names,
-    check_is_stepper,
-    keep_stepper_on,
-)
+from brainstorm.training.trainer_checks import check_data_names, check_is_stepper, keep_stepper_on
 from brainstorm.training.trainer_tree import trainer_tree
 
 #: The name in the logs of the averages over the training batches of each epoch.
@@ -239,12 +235,14 @@ class Trainer(ShownAsTree, Describable):
             write_line(f"\n{'- ' * 12}Epoch {self.current_epoch_nr}{' -' * 12}")
         for _ in progress.batches():
             keep_stepper_on(net, self.stepper)
-            self.team.step(self.stepper, progress.is_idle, self._signals.received)
-            if not progress.is_idle:
-                progress.score(self.train_scorers)
+            with self._signals.waiting():  # a step that was done counts
+                self.team.step(self.stepper, progress.is_idle, self._signals.received)
+                if not progress.is_idle:
+                    progress.score(self.train_scorers)
+                if not self.stepper.is_within_update:
+                    self.current_update_nr += 1
+                    net.apply_weight_modifiers()
             if not self.stepper.is_within_update:
-                self.current_update_nr += 1
-                net.apply_weight_modifiers()
                 stop = hooks.emit("update")
             if stop:
                 break

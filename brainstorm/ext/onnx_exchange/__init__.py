@@ -63,7 +63,8 @@ def to_onnx(net: Network, output_name: str | None = None) -> Any:
     """
     check_network("to_onnx", net)
     _body.onnx()
-    return _export.Exporter(net, output_name).write()
+    with net.alone():  # all of one update
+        return _export.Exporter(net, output_name).write()
 
 
 def save_onnx(net: Network, filename: PathLike, output_name: str | None = None) -> None:

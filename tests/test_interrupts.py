@@ -1,0 +1,402 @@
+"""Signals that wait, and what is left when they are let in or other threads come in between."""
+# ruff: noqa: PT012 (what comes after a signal belongs to it)
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+
+import h5py
+import numpy as np
+import pytest
+
+import brainstorm as bs
+from brainstorm.data_iterators import Minibatches
+from brainstorm.errors import NetworkValidationError, TrainingError
+from brainstorm.files import _Unfailing
+from brainstorm.handlers import NumpyHandler
+from brainstorm.handlers.native import NativeHandler
+from brainstorm.hooks import AverageWeights, MonitorLoss, WithAverages
+from brainstorm.interrupts import let_signals_in, uninterrupted
+from brainstorm.layers import Accuracy, BatchNorm, FullyConnected, Input, Loss, SoftmaxCE
+from brainstorm.training import GradientAccumulation, NesterovStepper, SgdStepper
+from tests.trainings import Call, make_trainer
+
+RND = np.random.RandomState(0)
+DATA = {"default": RND.normal(size=(1, 40, 3)), "targets": RND.normal(size=(1, 40, 2))}
+
+
+def make_network(handler=None, seed=1):
+    inp, out = bs.tools.get_in_out_layers("regression", (3,), 2)
+    inp >> FullyConnected(4, "tanh", name="H") >> BatchNorm(name="N") >> out
+    net = bs.Network.from_layer(inp, seed=seed, handler=handler or NativeHandler(np.float64))
+    net.initialize(bs.initializers.Gaussian(0.5), seed=seed)
+    return net
+
+
+def batches():
+    return Minibatches(10, shuffle=False, **DATA)
+
+
+def interrupt():
+    signal.raise_signal(signal.SIGINT)
+
+
+# -- the block ------------------------------------------------------------------------------------
+
+
+def test_a_signal_waits_until_the_outermost_block_ends():
+    handlers, steps = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)], []
+    with pytest.raises(KeyboardInterrupt), uninterrupted():
+        with uninterrupted():
+            interrupt()
+            steps.append("inner")
+        steps.append("outer")
+    assert steps == ["inner", "outer"]
+    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
+
+
+def test_a_signal_is_let_in_where_a_block_may_be_left():
+    with pytest.raises(KeyboardInterrupt), uninterrupted(), uninterrupted():
+        interrupt()
+        let_signals_in()
+        pytest.fail("it went on")
+    let_signals_in()
+
+
+def test_another_thread_lets_no_signal_in():
+    with pytest.raises(KeyboardInterrupt), uninterrupted():
+        interrupt()
+        thread = threading.Thread(target=let_signals_in)
+        thread.start()
+        thread.join()
+        with uninterrupted():
+            pass
+
+
+def test_an_error_ends_the_block_and_the_signal_comes_too():
+    with pytest.raises(KeyboardInterrupt) as error, uninterrupted():
+        interrupt()
+        raise ValueError("first")
+    assert str(error.value.__context__) == "first"
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", range(1, 6))
+def test_a_file_is_complete_or_the_old_one_when_a_signal_comes(tmp_path, monkeypatch, number):
+    """HDF5 calls the method from C, where an error of a signal's handler would be lost."""
+    write, calls = _Unfailing.write, []
+
+    def interrupted(self, data):
+        calls.append(None)
+        if len(calls) == number:
+            interrupt()
+        return write(self, data)
+
+    net, path = make_network(), tmp_path / "net.hdf5"
+    net.save_as_hdf5(path)
+    before = path.read_bytes()
+    monkeypatch.setattr(_Unfailing, "write", interrupted)
+    with contextlib.suppress(KeyboardInterrupt):
+        net.save_as_hdf5(path)
+        assert len(calls) < number
+    assert path.read_bytes() == before or len(calls) < number
+    bs.Network.from_hdf5(path)
+
+
+def test_an_extraction_may_be_interrupted_between_batches(tmp_path):
+    net, path, given = make_network(), tmp_path / "found.hdf5", []
+    net.set_handler(NumpyHandler(np.float64))
+
+    class Interrupting(Minibatches):
+        def __call__(self, handler=None):
+            for batch in super().__call__(handler):
+                given.append(len(given))
+                if len(given) == 2:
+                    interrupt()
+                yield batch
+
+    iterator = Interrupting(10, shuffle=False, **DATA)
+    with pytest.raises(KeyboardInterrupt):
+        bs.tools.extract_and_save(net, iterator, ["H.outputs.default"], path)
+    assert len(given) == 2
+    assert not path.exists()
+    bs.tools.extract_and_save(net, iterator, ["H.outputs.default"], path)
+    with h5py.File(path) as file:
+        assert file["H.outputs.default"].shape == (1, 40, 4)
+
+
+# -- networks -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["error", "signal"])
+@pytest.mark.parametrize("name", ["H", "Output_projection"])
+def test_a_network_has_one_handler_whatever_happens_in_set_handler(monkeypatch, kind, name):
+    net, data = make_network(), DATA["default"]
+    expected, handler = [net.predict(data[:, :b]) for b in (5, 7)], NumpyHandler(np.float64)
+    layer = type(net.layers[name])
+    set_handler = layer.set_handler
+
+    def failing(self, given):
+        if self.name == name and given is handler:
+            if kind == "error":
+                raise ValueError("broken")
+            interrupt()
+        set_handler(self, given)
+
+    monkeypatch.setattr(layer, "set_handler", failing)
+    with pytest.raises((ValueError, KeyboardInterrupt)):
+        net.set_handler(handler)
+    assert {layer.handler for layer in net.layers.values()} == {net.handler}
+    assert (net.handler is handler) == (kind == "signal")
+    for values, b in zip(expected, (5, 7), strict=True):
+        for _ in range(2):
+            np.testing.assert_allclose(net.predict(data[:, :b]), values, rtol=1e-12)
+
+
+def test_after_an_interrupted_plan_operations_are_executed(monkeypatch):
+    net = make_network()
+    net.provide_external_data(DATA)
+    plan = type(net._passes).backward
+
+    def interrupted(self, accumulate):
+        plan(self, accumulate)
+        interrupt()
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(type(net._passes), "backward", interrupted)
+        net.plan()
+    assert net.handler.running.trace is None
+
+
+def test_data_in_the_memory_of_the_network_are_read_before_it_is_written():
+    net, x = make_network(), DATA["default"]
+    net.provide_external_data(DATA)
+    expected = net.predict(x, batch_size=7)
+    net.provide_external_data(DATA)
+    found = net.predict(net.buffer.Input.outputs.default, batch_size=7)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("item", "name"), [(0, "H.parameters.W"), (slice(None), "H.parameters.W, bias")]
+)
+def test_numbers_and_slices_of_a_view_cannot_be_replaced_either(item, name):
+    view = make_network().buffer.H.parameters
+    with pytest.raises(NetworkValidationError, match=f"buffer '{name}' cannot be replaced"):
+        view[item] = [np.zeros((4, 3)), np.zeros(4)]
+    view[0] += 1.0
+    assert view.W is view[0]
+
+
+# -- trainings ------------------------------------------------------------------------------------
+
+
+def parameters_after(stepper, interrupted_at=None):
+    """Train, interrupted by a second SIGINT in a step, and continue; return the parameters."""
+    net, data, count = make_network(), batches(), 0
+    trainer = make_trainer(stepper=stepper, epochs=3)
+    run = stepper.run
+
+    def stop_in_step():
+        nonlocal count
+        count += 1
+        if count == interrupted_at:
+            interrupt()
+            interrupt()
+        run()
+
+    stepper.run = stop_in_step
+    batches_of_update = 1 if stepper.accumulation is None else stepper.accumulation.batches
+    while trainer.current_update_nr < 12 // batches_of_update:
+        with contextlib.suppress(KeyboardInterrupt):
+            trainer.train(net, data)
+    return net.get("parameters"), trainer.current_update_nr, count
+
+
+@pytest.mark.parametrize("make", [lambda: SgdStepper(0.1), lambda: NesterovStepper(0.1, 0.9)])
+@pytest.mark.parametrize("accumulation", [None, 2])
+def test_a_step_that_a_second_signal_meets_is_done_and_counted(make, accumulation):
+    found = []
+    for at in (None, 3):
+        stepper = make()
+        stepper.accumulation = accumulation and GradientAccumulation(accumulation)
+        found.append(parameters_after(stepper, at))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    assert found[0][1:] == found[1][1:]
+
+
+def beside(work, train):
+    """Call a function again and again in another thread while a training runs."""
+    is_over, errors = threading.Event(), []
+
+    def go_on():
+        while not is_over.is_set():
+            try:
+                work()
+            except BaseException as error:  # pragma: no cover
+                errors.append(error)
+                return
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    try:
+        train()
+    finally:
+        is_over.set()
+        thread.join()
+    assert not errors
+
+
+def test_nobody_predicts_or_copies_while_averages_are_applied():
+    net, found = make_network(), []
+    averages = AverageWeights(0.9)
+    trainer = make_trainer(averages, stepper=SgdStepper(0.2), epochs=2)
+    trainer.train(net, batches())
+    trainer.stepper.learning_rate = 0.0
+    kept = net.get("parameters")
+    assert not np.array_equal(averages.get_state()["average"], kept)
+    trainer.add_hook(WithAverages(MonitorLoss("valid", timescale="update")))
+    trainer.hooks["StopAfterEpoch"].max_epochs = 12
+    beside(
+        lambda: found.append(np.array_equal(net.copy().get("parameters"), kept)),
+        lambda: trainer.train(net, batches(), valid=Minibatches(2, shuffle=False, **DATA)),
+    )
+    assert found
+    assert all(found)
+
+
+def test_averages_that_are_applied_in_another_thread_do_not_disturb_a_training():
+    def train(disturbed):
+        net, averages = make_network(), AverageWeights(0.9)
+        trainer = make_trainer(averages, stepper=SgdStepper(0.05), epochs=20)
+
+        def evaluate():
+            if averages.average is not None:
+                with averages.applied(net):
+                    net.predict(DATA["default"], batch_size=5)
+
+        if disturbed:
+            beside(evaluate, lambda: trainer.train(net, batches()))
+        else:
+            trainer.train(net, batches())
+        return net.get("parameters")
+
+    np.testing.assert_array_equal(train(False), train(True))
+
+
+@pytest.mark.parametrize("how", ["safetensors", "state dict", "onnx"])
+def test_an_export_beside_a_training_is_of_one_update(how, tmp_path):
+    pytest.importorskip({"onnx": "onnx", "safetensors": "safetensors"}.get(how, "numpy"))
+    net, found = make_network(), []
+    zeros = np.zeros(net.parameters_size)
+
+    def mark(number):
+        """Give all parameters the value of the number, one layer after the other."""
+        with net.alone():
+            net.handler.set_from_numpy(net.buffer.parameters, zeros + number)
+
+    def export():
+        if how == "safetensors":
+            from brainstorm.ext.safetensors_files import load_safetensors, save_safetensors
+
+            save_safetensors(net, tmp_path / "net.safetensors")
+            values = load_safetensors(tmp_path / "net.safetensors").get("parameters")
+        elif how == "onnx":
+            from brainstorm.ext.onnx_exchange import from_onnx, to_onnx
+
+            loaded = from_onnx(to_onnx(net, "Output.outputs.predictions"))
+            values = loaded.get("parameters")
+        else:
+            from brainstorm.ext.state_dicts import to_state_dict
+
+            tensors = to_state_dict(net, {name: name for name in ("H", "Output_projection")})
+            values = np.concatenate([t.ravel() for t in tensors.values()])
+        found.append(len(np.unique(values.round(6))))
+
+    marks = iter(range(1, 10**6))
+    over = make_trainer(
+        Call(lambda *_: mark(next(marks)), name="mark", timescale="update"),
+        stepper=SgdStepper(0.0), epochs=100,
+    )  # fmt: skip
+    mark(1)
+    beside(export, lambda: over.train(net, batches()))
+    assert found
+    assert set(found) == {1}
+
+
+def test_an_accumulation_belongs_to_one_stepper():
+    shared = GradientAccumulation(2)
+    steppers = [SgdStepper(0.1), SgdStepper(0.1)]
+    for stepper in steppers:
+        stepper.accumulation = shared
+        net = make_network()
+        net.provide_external_data(DATA)
+        stepper.start(net)
+    steppers[1].run()
+    with pytest.raises(TrainingError, match="got one that another stepper has started"):
+        steppers[0].run()
+
+
+@pytest.mark.parametrize("name", ["max_gradient_norm", "loss_scaling"])
+def test_a_stepper_may_be_changed_by_another_thread(name):
+    net, stepper = make_network(), SgdStepper(0.01)
+    net.provide_external_data(DATA)
+    stepper.start(net)
+    values = {"max_gradient_norm": [None, 1e30], "loss_scaling": [None, bs.training.LossScaling()]}
+
+    def toggle():
+        for value in values[name]:
+            setattr(stepper, name, value)
+
+    beside(toggle, lambda: [stepper.run() for _ in range(300)])
+    assert np.isfinite(net.get("parameters")).all()
+
+
+def test_an_evaluation_in_another_thread_does_not_mix_with_the_statistics_of_a_training():
+    def train(disturbed):
+        inp = Input(out_shapes={"default": ("T", "B", 3), "targets": ("T", "B", 1)})
+        out, accuracy = SoftmaxCE(name="Out"), Accuracy(name="A")
+        inp >> FullyConnected(2, "linear") >> out - "loss" >> Loss()
+        out - "predictions" >> accuracy
+        inp - "targets" >> "targets" - out
+        inp - "targets" >> "targets" - accuracy
+        net = bs.Network.from_layer(inp, seed=1)
+        net.initialize(bs.initializers.Gaussian(0.5), seed=1)
+        data = {"default": DATA["default"], "targets": (DATA["targets"][..., :1] > 0).astype(int)}
+        trainer = make_trainer(stepper=SgdStepper(0.1), epochs=10)
+
+        def work():
+            trainer.train(net, Minibatches(10, shuffle=False, **data))
+
+        if disturbed:
+            beside(lambda: bs.tools.evaluate(net, Minibatches(20, shuffle=False, **data)), work)
+        else:
+            work()
+        return trainer.logs["statistics"]
+
+    assert train(False) == train(True)
+
+
+@pytest.mark.parametrize("look", ["get_rows", "get_loss_values"])
+def test_what_is_read_beside_predictions_is_of_one_pass(look):
+    net, found = make_network(), []
+    data = {name: np.repeat(values, 3, axis=0) for name, values in DATA.items()}
+
+    def read():
+        if look == "get_rows":
+            found.append(net.get_rows("H.outputs.default").shape[0] in (3 * 2, 3 * 5))
+        else:
+            found.append(net.get_loss_values()["total_loss"] >= 0)
+
+    def predict():
+        for number in range(300):
+            net.predict({n: values[:, : (2, 5)[number % 2]] for n, values in data.items()})
+
+    predict()
+    beside(read, predict)
+    assert found
+    assert all(found)
