@@ -155,7 +155,7 @@ class Trainer(ShownAsTree, Describable):
 
         The first SIGINT (Ctrl-C) or SIGTERM ends the training after the current update and skips
         the rest of the epoch; `SaveCheckpoint` hooks save the run, and ``logs['interrupted']``
-        gives the reason. Another SIGINT raises KeyboardInterrupt at once.
+        gives the reason. Another SIGINT raises KeyboardInterrupt, in a step at its end.
 
         Meanwhile other threads may predict with the network: they wait while it computes a batch,
         including the hooks after the update, and are served before the next batch.
