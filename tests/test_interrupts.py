@@ -27,6 +27,14 @@ RND = np.random.RandomState(0)
 DATA = {"default": RND.normal(size=(1, 40, 3)), "targets": RND.normal(size=(1, 40, 2))}
 
 
+@pytest.fixture(autouse=True)
+def _python_handles_interrupts():
+    """As in a terminal; in a background job SIGINT is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def make_network(handler=None, seed=1):
     inp, out = bs.tools.get_in_out_layers("regression", (3,), 2)
     inp >> FullyConnected(4, "tanh", name="H") >> BatchNorm(name="N") >> out

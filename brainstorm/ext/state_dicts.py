@@ -118,8 +118,9 @@ def to_state_dict(net: Network, names: Mapping[str, str]) -> dict[str, np.ndarra
     """
     tensors: dict[str, np.ndarray] = {}
     problems: list[str] = []
+    layers = list(_named_layers(net, names, "to_state_dict", problems))
     with net.alone():  # all of one update
-        for name, prefix, layer in _named_layers(net, names, "to_state_dict", problems):
+        for name, prefix, layer in layers:
             _, write = _MODULES[layer.type_name]
             start, _, end = _pattern(prefix, layer.type_name).partition("*")
 
