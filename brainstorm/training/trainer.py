@@ -228,9 +228,10 @@ class Trainer(ShownAsTree, Describable):
         """Run an epoch or the rest of it; return whether the training ends."""
         net, stop = progress.net, False
         if not progress.in_epoch:
-            self.current_epoch_nr += 1
             net.reset_statistics()
-            progress.begin_epoch()
+            with self._signals.waiting():  # an epoch that is counted begins
+                self.current_epoch_nr += 1
+                progress.begin_epoch()
         if self.verbose:
             write_line(f"\n{'- ' * 12}Epoch {self.current_epoch_nr}{' -' * 12}")
         for _ in progress.batches():
