@@ -131,7 +131,7 @@ def hdf5_file(filename: PathLike, copies: Iterable[PathLike] = (), **options: An
         copies: Other files that get the same content, see `atomic_file`.
         **options: Of `h5py.File`.
 
-    Signals wait until it is written, or until `let_signals_in`.
+    Signals wait until it is written, except where the block is `interruptible`.
 
     Raises:
         OSError: The file cannot be written; its previous content is kept.

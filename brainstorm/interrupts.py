@@ -1,9 +1,12 @@
-"""What must be done completely: signals such as Ctrl-C wait until it is."""
+"""Signals: handlers for the time of a block, and what must be done completely."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 #: Signals whose handlers raise errors in many programs.
@@ -14,57 +17,112 @@ _NUMBERS = tuple(
 )
 
 
-class uninterrupted:  # noqa: N801
-    """Let Python's signal handlers run only at the end of a ``with`` block.
+class Listener:
+    """Base of those that handle some signals in a ``with`` block, if it is in the main thread.
 
-    It takes some microseconds. In other threads than the main one, no handlers run anyway.
+    In a forked process, and before and after the block, signals do what they did before.
     """
 
-    def __enter__(self) -> uninterrupted:
+    numbers: tuple[int, ...] = ()
+    _listens = False
+
+    def replaces(self, handler: Any) -> bool:
+        """Return whether to listen in place of a handler."""
+        return callable(handler)
+
+    def receive(self, number: int, frame: Any) -> None:
+        """Handle a signal."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Any:
+        self._process, self._listens = os.getpid(), True
         self._handlers: dict[int, Any] = {}
-        self._received: list[tuple[int, Any]] = []
         try:
-            if _is_main():
-                _entered.append(self)
-                for number in _NUMBERS:
-                    handler = signal.getsignal(number)
-                    if callable(handler):  # from Python
-                        self._handlers[number] = handler
-                        signal.signal(number, self._receive)
-        except BaseException:
-            self._restore()
+            for number in self.numbers if is_main_thread() else ():
+                handler = signal.getsignal(number)
+                if self.replaces(handler):
+                    self._handlers[number] = handler
+                    signal.signal(number, self._dispatch)
+        except BaseException:  # of a handler that is not replaced yet
+            Listener.__exit__(self)
             raise
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._restore()
-        self._deliver()
+        self._listens = False
+        for number, handler in self._handlers.items():  # what is left of them by errors hands on
+            if signal.getsignal(number) == self._dispatch:
+                signal.signal(number, handler)
 
-    def _deliver(self) -> None:
-        received, self._received = self._received, []
-        for number, frame in received:
-            self._handlers[number](number, frame)
+    def _dispatch(self, number: int, frame: Any) -> None:
+        if self._listens and os.getpid() == self._process:
+            self.receive(number, frame)
+        else:
+            self.hand_on(number, frame)
 
-    def _receive(self, number: int, frame: Any) -> None:
+    def hand_on(self, number: int, frame: Any) -> None:
+        """Do with a signal what would have been done before."""
+        handler = self._handlers[number]
+        if callable(handler):
+            handler(number, frame)
+        elif handler == signal.SIG_DFL:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+
+
+class uninterrupted(Listener):  # noqa: N801
+    """Let Python's signal handlers run only at the end of a ``with`` block."""
+
+    numbers = _NUMBERS
+
+    def __enter__(self) -> uninterrupted:
+        self._received: list[tuple[int, Any]] = []
+        super().__enter__()
+        if self._handlers:
+            _entered.append(self)
+        return self
+
+    def receive(self, number: int, frame: Any) -> None:
+        """Keep the signal."""
         self._received.append((number, frame))
 
-    def _restore(self) -> None:
-        if self in _entered:
-            _entered.remove(self)
-        for number, handler in reversed(self._handlers.items()):  # SIGINT comes last
-            signal.signal(number, handler)
+    def __exit__(self, *error: object) -> None:
+        try:
+            if self in _entered:
+                _entered.remove(self)
+            super().__exit__()
+        finally:
+            self.deliver()
+
+    def deliver(self) -> None:
+        """Run the handlers of the signals received so far: all, even if they raise errors."""
+        if self._received:
+            first = self._received.pop(0)
+            try:
+                self.hand_on(*first)
+            finally:
+                self.deliver()
 
 
 #: The blocks that the main thread is in.
 _entered: list[uninterrupted] = []
 
 
-def let_signals_in() -> None:
-    """Run the handlers of the signals that wait; for a place where a long block may be left."""
-    if _is_main():
-        for waiting in reversed(_entered):
-            waiting._deliver()
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Let signals in for a ``with`` block within one that is `uninterrupted`."""
+    blocks = _entered[::-1] if is_main_thread() else []
+    for block in blocks:
+        block._listens = False
+    try:
+        for block in blocks:
+            block.deliver()
+        yield
+    finally:
+        for block in blocks:
+            block._listens = True
 
 
-def _is_main() -> bool:
+def is_main_thread() -> bool:
+    """Return whether this is the thread in which Python runs signal handlers."""
     return threading.current_thread() is threading.main_thread()

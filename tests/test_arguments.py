@@ -203,12 +203,12 @@ def endless():
         (
             lambda: network().forward_pass(context=3.0),
             "forward_pass, context: expected what get_context of this network returned, or None, "
-            "got 3.0.",
+            "got a float.",
         ),
         (
             lambda: network().forward_pass(context=[1, 2]),
             "forward_pass, context: expected what get_context of this network returned, or None, "
-            "got [1, 2].",
+            "got a list.",
         ),
         (
             lambda: NumpyHandler("float16"),
@@ -253,10 +253,6 @@ def endless():
         (
             lambda: training.SgdStepper(1e39),
             "SgdStepper.learning_rate: expected a finite number >= 0, got 1e+39.",
-        ),
-        (
-            lambda: training.OneCycle(5, 4, initial_value=7),
-            "OneCycle.initial_value: expected a number <= 5, got 7.",
         ),
         (
             lambda: training.find_learning_rate(network(), None, IMAGES),

@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import signal
 import threading
+import time
+import warnings
 
 import h5py
 import numpy as np
@@ -18,11 +21,13 @@ from brainstorm.files import _Unfailing
 from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.hooks import AverageWeights, MonitorLoss, WithAverages
-from brainstorm.interrupts import let_signals_in, uninterrupted
+from brainstorm.interrupts import interruptible, uninterrupted
 from brainstorm.layers import Accuracy, BatchNorm, FullyConnected, Input, Loss, SoftmaxCE
 from brainstorm.training import GradientAccumulation, NesterovStepper, SgdStepper
-from tests.trainings import Call, make_trainer
+from brainstorm.training.signals import StopSignals
+from tests.trainings import Call, in_a_fork, make_trainer, needs_fork
 
+needs_alarm = pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="needs SIGALRM")
 RND = np.random.RandomState(0)
 DATA = {"default": RND.normal(size=(1, 40, 3)), "targets": RND.normal(size=(1, 40, 2))}
 
@@ -65,22 +70,115 @@ def test_a_signal_waits_until_the_outermost_block_ends():
     assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 
-def test_a_signal_is_let_in_where_a_block_may_be_left():
+def test_signals_are_let_in_where_a_block_may_be_left():
     with pytest.raises(KeyboardInterrupt), uninterrupted(), uninterrupted():
         interrupt()
-        let_signals_in()
+        with interruptible():
+            pytest.fail("it went on")
+    with pytest.raises(KeyboardInterrupt), uninterrupted(), interruptible():
+        interrupt()
         pytest.fail("it went on")
-    let_signals_in()
+    with interruptible():
+        pass
 
 
 def test_another_thread_lets_no_signal_in():
+    def let_in():
+        with interruptible():
+            pass
+
     with pytest.raises(KeyboardInterrupt), uninterrupted():
         interrupt()
-        thread = threading.Thread(target=let_signals_in)
+        thread = threading.Thread(target=let_in)
         thread.start()
         thread.join()
         with uninterrupted():
             pass
+
+
+class AlarmError(Exception):
+    pass
+
+
+@pytest.fixture
+def alarm():
+    """A handler of SIGALRM that raises an error."""
+
+    def handler(*_):
+        raise AlarmError
+
+    before = signal.signal(signal.SIGALRM, handler)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@needs_alarm
+def test_no_handler_is_lost_whenever_another_one_raises_an_error(alarm):
+    for number in range(300):
+        with contextlib.suppress(AlarmError):
+            signal.setitimer(signal.ITIMER_REAL, 1e-5 * (number % 30 + 1))
+            for _ in range(20):
+                with uninterrupted():
+                    pass
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    with pytest.raises(KeyboardInterrupt):
+        interrupt()
+    with pytest.raises(AlarmError):
+        signal.raise_signal(signal.SIGALRM)
+
+
+@needs_alarm
+def test_all_signals_are_handled_even_if_the_first_handler_raises_an_error(alarm):
+    with pytest.raises(KeyboardInterrupt) as error, uninterrupted():
+        signal.raise_signal(signal.SIGALRM)
+        interrupt()
+    assert isinstance(error.value.__context__, AlarmError)
+
+
+@needs_alarm
+def test_a_handler_that_is_set_within_the_block_stays():
+    before, received = signal.getsignal(signal.SIGALRM), []
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    with uninterrupted():
+        signal.signal(signal.SIGALRM, lambda *_: received.append(1))
+    signal.raise_signal(signal.SIGALRM)
+    signal.signal(signal.SIGALRM, before)
+    assert received == [1]
+
+
+@needs_fork
+@pytest.mark.parametrize("block", [uninterrupted, StopSignals])
+def test_a_forked_process_is_interrupted_as_ever(block):
+    def work():
+        try:
+            interrupt()
+        except KeyboardInterrupt:
+            return b"interrupted"
+
+    with block():
+        assert in_a_fork(work) == b"interrupted"
+
+
+@needs_fork
+def test_a_process_that_is_started_in_a_training_can_be_terminated():
+    context = multiprocessing.get_context("fork")
+    with StopSignals(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process = context.Process(target=time.sleep, args=(60,))
+        process.start()
+        process.terminate()
+        process.join(30)
+        assert process.exitcode == -signal.SIGTERM
+
+
+def test_a_third_interrupt_does_not_wait_for_the_step():
+    signals, times = StopSignals(), []
+    with pytest.raises(KeyboardInterrupt), signals, signals.waiting():
+        for _ in range(3):
+            interrupt()
+            times.append(None)
+    assert len(times) == 2
 
 
 def test_an_error_ends_the_block_and_the_signal_comes_too():
@@ -149,7 +247,7 @@ def test_a_network_has_one_handler_whatever_happens_in_set_handler(monkeypatch, 
     set_handler = layer.set_handler
 
     def failing(self, given):
-        if self.name == name and given is handler:
+        if self.name == name and given is handler and self.handler is not handler:
             if kind == "error":
                 raise ValueError("broken")
             interrupt()
@@ -345,7 +443,7 @@ def test_an_accumulation_belongs_to_one_stepper():
         net.provide_external_data(DATA)
         stepper.start(net)
     steppers[1].run()
-    with pytest.raises(TrainingError, match="got one that another stepper has started"):
+    with pytest.raises(TrainingError, match="accumulation: expected one of its own, got"):
         steppers[0].run()
 
 

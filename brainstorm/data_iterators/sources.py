@@ -94,9 +94,8 @@ class DatasetMinibatches(PlannedBatches):
         per_sequence: Collection[str] = (),
         drop_last: bool = False,
     ) -> None:
-        if isinstance(dataset, Mapping) or not (
-            hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
-        ):
+        has_items = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+        if not has_items or (isinstance(dataset, Mapping) and 0 not in dataset):
             raise self._fail(
                 f"expected a data set with __len__ and __getitem__, got a {type(dataset).__name__}"
             )

@@ -319,25 +319,27 @@ class StandardOutput:
     """
 
     def write(self, text: str) -> None:
-        """Write a text."""
+        """Write a text; characters that the encoding lacks are escaped."""
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+        text = text.encode(encoding, "backslashreplace").decode(encoding)
         self._try(lambda: sys.stdout.write(text))
 
     def flush(self) -> None:
         """Write what was held back."""
-        self._try(lambda: sys.stdout.flush())
+        self._try(lambda: getattr(sys.stdout, "flush", str)())
 
     def isatty(self) -> bool:
         """Whether it is a terminal."""
-        return bool(self._try(lambda: sys.stdout.isatty()))
+        return bool(self._try(lambda: getattr(sys.stdout, "isatty", bool)()))
 
     def _try(self, action: Callable[[], Any]) -> Any:
         if sys.stdout is None:  # in programs without a console
             return None
         try:
             return action()
-        except (OSError, ValueError) as error:
+        except (AttributeError, OSError, ValueError) as error:
             cause = str(error).rstrip(".")
-            warn_once(sys.stdout, f"the standard output takes no more text ({cause}).")
+            warn_once(self, f"the standard output takes no more text ({cause}).")
             return None
 
     def __getattr__(self, name: str) -> Any:

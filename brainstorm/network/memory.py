@@ -61,15 +61,15 @@ class NetworkMemory(ShownAsTree, Seedable):
         before = self._buffer_manager.handler
         with self._buffer_manager.turn, uninterrupted():
             try:
-                self._set_handler(handler)
-            except BaseException:  # of a layer
-                if before is not handler:
-                    self._set_handler(before)
+                self._set_handler_of_layers(handler)
+                if handler is not before:
+                    self._buffer_manager.set_handler(handler)
+            except BaseException:
+                if handler is not before:
+                    self._set_handler_of_layers(before)
                 raise
 
-    def _set_handler(self, handler: Handler) -> None:
-        if handler is not self._buffer_manager.handler:
-            self._buffer_manager.set_handler(handler)
+    def _set_handler_of_layers(self, handler: Handler) -> None:
         for layer in self.layers.values():
             if layer.handler is not handler:
                 before = streams_of(layer)

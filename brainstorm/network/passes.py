@@ -125,11 +125,11 @@ class NetworkPasses(NetworkParameters):
         Raises:
             NetworkValidationError: The context is not one of this network and batch size.
         """
-        hubs = self._buffer_manager.hubs
-        if context is not None and not (isinstance(context, list) and len(context) == len(hubs)):
+        count = len(self._buffer_manager.hubs)
+        if not (context is None or (isinstance(context, (list, tuple)) and len(context) == count)):
             raise NetworkValidationError(
                 f"forward_pass, context: expected what get_context of this network returned, or "
-                f"None, got {shown(context)}."
+                f"None, got a {type(context).__name__}."
             )
         with self._buffer_manager.turn:
             self._passes.forward(self.layers, training_pass, context)

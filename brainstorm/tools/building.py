@@ -90,7 +90,7 @@ def get_in_out_layers(
     in_shape, out_shape = _as_tuple(in_shape), _as_tuple(out_shape)
     if use_conv is None:
         use_conv = len(out_shape) == 3
-    if not isinstance(use_conv, bool):
+    if use_conv not in (True, False):
         raise ValidationError(f"use_conv: expected True, False or None, got {use_conv!r}.")
     if use_conv and len(out_shape) != 3:
         raise ValidationError(

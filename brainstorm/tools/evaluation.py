@@ -12,7 +12,7 @@ import numpy as np
 
 from brainstorm.errors import NetworkValidationError, ValidationError
 from brainstorm.files import hdf5_file
-from brainstorm.interrupts import let_signals_in
+from brainstorm.interrupts import interruptible
 from brainstorm.network.network import check_network
 from brainstorm.randomness import RandomState
 from brainstorm.scorers import (
@@ -182,7 +182,12 @@ def extract_and_save(
     with hdf5_file(file_name) as out:
         out.attrs["info"] = get_brainstorm_info()
         out.attrs["format"] = b"Buffers file v1.0"
-        for batch in _extract_batches(network, iter, buffer_names):
+        batches = _extract_batches(network, iter, buffer_names)
+        while True:
+            with interruptible():
+                batch = next(batches, None)
+            if batch is None:
+                break
             for path, (array, axis) in batch.items():
                 if path not in out:
                     limit = [None if i == axis else n for i, n in enumerate(array.shape)]
@@ -191,7 +196,6 @@ def extract_and_save(
                 data, start = out[path], out[path].shape[axis]
                 data.resize(start + array.shape[axis], axis)
                 data[(slice(None),) * axis + (slice(start, None),)] = array
-            let_signals_in()
 
 
 def _extract_batches(

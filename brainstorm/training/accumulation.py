@@ -43,14 +43,15 @@ class GradientAccumulation(Describable):
     Attributes:
         given: How many batches of the present update have been added.
         sequences: How many sequences they contained.
+        total: The sum of their gradients; a new array with each `start`.
     """
 
-    __undescribed__ = {"given", "sequences", "_handler", "_total", "_numbers", "_restored"}
+    __undescribed__ = {"given", "sequences", "_handler", "total", "_numbers", "_restored"}
 
     given = 0
     sequences = 0
     _handler: Any = None
-    _total: Array = None
+    total: Array = None
     _numbers: Array = None  # sequences of this batch, one over those of all
     _restored: Mapping[str, Any] | None = None
 
@@ -68,14 +69,10 @@ class GradientAccumulation(Describable):
         """Whether all batches of the update have been added."""
         return self.given >= self.batches
 
-    def start(self, handler: Any, size: int) -> Array:
-        """Start with a handler and a number of parameters, from zero or from the restored state.
-
-        Returns:
-            The sum of the gradients in memory.
-        """
+    def start(self, handler: Any, size: int) -> None:
+        """Start with a handler and a number of parameters, from zero or from the restored state."""
         self._handler = handler
-        self._total = handler.zeros((size,))
+        self.total = handler.zeros((size,))
         self._numbers = handler.zeros((2,))
         state, self._restored = self._restored or {"given": 0, "sequences": 0}, None
         self.given, self.sequences = state["given"], state["sequences"]
@@ -85,20 +82,10 @@ class GradientAccumulation(Describable):
                     f"GradientAccumulation.start: expected a sum of {size} gradients, got "
                     f"{np.size(state['total'])}. Is it the state of another network?"
                 )
-            handler.set_from_numpy(self._total, state["total"])
-        return self._total
+            handler.set_from_numpy(self.total, state["total"])
 
-    def weigh(self, sequences: int, total: Array) -> None:
-        """Set the number of sequences, of the next batch, by which its gradients are weighted.
-
-        Raises:
-            TrainingError: `total` is not what the last `start` returned.
-        """
-        if total is not self._total:
-            raise TrainingError(
-                "GradientAccumulation: expected one for each stepper, got one that another stepper "
-                "has started. Give it a copy: copy.deepcopy(accumulation)."
-            )
+    def weigh(self, sequences: int) -> None:
+        """Set the number of sequences, of the next batch, by which its gradients are weighted."""
         numbers = np.array([sequences, 1.0 / max(1, self.sequences + sequences)])
         self._handler.set_from_numpy(self._numbers, numbers)
 
@@ -109,19 +96,19 @@ class GradientAccumulation(Describable):
 
     def add(self, handler: Any, gradients: Array) -> None:
         """Add the gradients of a batch, by an operation of the handler."""
-        handler.compute(added, [self._total, gradients, self._numbers[0:1]], [self._total])
+        handler.compute(added, [self.total, gradients, self._numbers[0:1]], [self.total])
 
     def finish(self, gradients: Array) -> None:
         """Write the gradients of all batches, and start again from zero."""
-        self._handler.compute(mean, [self._total, self._numbers[1:2]], [gradients])
-        self._handler.fill(self._total, 0.0)
+        self._handler.compute(mean, [self.total, self._numbers[1:2]], [gradients])
+        self._handler.fill(self.total, 0.0)
         self.given = self.sequences = 0
 
     def get_state(self) -> dict[str, Any]:
         """Return the sum of the gradients and the counts."""
-        if self._total is None or self._restored is not None:
+        if self.total is None or self._restored is not None:
             return dict(self._restored or {"given": 0, "sequences": 0})
-        total = self._handler.get_numpy_copy(self._total)
+        total = self._handler.get_numpy_copy(self.total)
         return {"given": self.given, "sequences": self.sequences, "total": total}
 
     def set_state(self, state: Mapping[str, Any]) -> None:

@@ -25,6 +25,7 @@ nothing but handler operations, it is `Traceable`::
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -170,7 +171,8 @@ class TrainingStepper(UpdateRule):
         if name == "loss_scaling":
             self.net.loss_scale = scaling and scaling.start(self.handler, self._changed())
         elif accumulation is not None:
-            self._total = accumulation.start(self.handler, *self.parameters.shape)
+            accumulation.start(self.handler, *self.parameters.shape)
+            self._total = accumulation.total
 
     def _check_can_learn(self, net: Any) -> None:
         if not net.loss_layers:
@@ -204,7 +206,8 @@ class TrainingStepper(UpdateRule):
         """
         if self._traces is None:
             raise TrainingError(f"{type(self).__name__}.run: expected start(net) before it.")
-        with self.net.alone():  # threads that change the stepper wait, too
+        # Threads that change the stepper wait, too; but processes wait for each other in a reducer.
+        with self.net.alone() if self.reducer is None else contextlib.nullcontext():
             begins = not self.is_within_update
             self.steps += begins
             self.refresh()
@@ -243,7 +246,9 @@ class TrainingStepper(UpdateRule):
                 reducer.finish()
             return
         if accumulation is not None:
-            accumulation.weigh(sequences, self._total)
+            if accumulation.total is not self._total:
+                raise self.fail("accumulation", "one of its own", "that of another stepper")
+            accumulation.weigh(sequences)
         self.do_traced("do_passes")
         if accumulation is not None:
             accumulation.count(sequences)

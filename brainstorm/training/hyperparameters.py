@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ class Range(NamedTuple):
         return is_number(value) and self.low <= value < self.high  # type: ignore[operator]
 
     def __str__(self) -> str:
-        end = "" if self.high == LARGEST else f" and < {self.high:g}"
+        end = "" if self.high >= LARGEST else f" and < {self.high:g}"
         return f"a finite number >= {self.low:g}{end}"
 
 
@@ -27,5 +28,5 @@ class Range(NamedTuple):
 LARGEST = float(np.finfo(np.float32).max)
 
 NON_NEGATIVE = Range(0.0, LARGEST)
-POSITIVE = Range(np.finfo(np.float32).tiny.item(), LARGEST)
+POSITIVE = Range(np.finfo(np.float32).tiny.item(), math.inf)
 FRACTION = Range(0.0, 1.0)

@@ -161,8 +161,6 @@ class OneCycle(Schedule):
         self.rise = self._number("rise", rise, above=0, below=1)
         first = largest_value / 25 if initial_value is None else initial_value
         self.initial_value = self._number("initial_value", first)
-        if self.initial_value > largest_value:
-            raise self._fail("initial_value", f"a number <= {largest_value}", initial_value)
         last = self.initial_value / 10_000 if final_value is None else final_value
         self.final_value = self._number("final_value", last)
 

@@ -4,55 +4,50 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import threading
 from collections.abc import Iterator
 from typing import Any
 
+from brainstorm.interrupts import Listener
 
-class StopSignals:
+
+class StopSignals(Listener):
     """Listen to SIGINT (Ctrl-C) and SIGTERM inside a ``with`` block.
 
     Earlier signal handlers are restored afterwards. The first signal only sets `received`; a SIGINT
-    after it raises KeyboardInterrupt, at once or at the end of `waiting`. Only the main thread can
-    listen; in other threads, and for signals that the process ignores, nothing changes.
+    after it raises KeyboardInterrupt at once, or at the end of `waiting`, if there is no third one.
+    Only the main thread can listen; in other threads, and for signals that the process ignores,
+    nothing changes.
 
     Attributes:
         received: The name of the first signal; `None` before it.
     """
 
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    _waits = _is_late = False
+
     def __init__(self) -> None:
         self.received: str | None = None
-        self._previous: dict[signal.Signals, Any] = {}
-        self._waits = self._is_late = False
 
-    def __enter__(self) -> StopSignals:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                # None: a handler that was not set from Python, and could not be set again.
-                if signal.getsignal(number) not in (None, signal.SIG_IGN):
-                    self._previous[number] = signal.signal(number, self._receive)
-        return self
+    def replaces(self, handler: Any) -> bool:
+        # None: a handler that was not set from Python, and could not be set again.
+        return handler not in (None, signal.SIG_IGN)
 
-    def _receive(self, number: int, frame: Any) -> None:
+    def receive(self, number: int, frame: Any) -> None:
+        """Note the signal, or raise KeyboardInterrupt."""
         if self.received is None:
             self.received = signal.Signals(number).name
-        elif number == signal.SIGINT and self._waits:
-            self._is_late = True
         elif number == signal.SIGINT:
-            raise KeyboardInterrupt
+            if self._is_late or not self._waits:
+                raise KeyboardInterrupt
+            self._is_late = True
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
         """Let KeyboardInterrupt wait until the end of a ``with`` block, such as a step."""
-        self._waits = True
+        self._waits, self._is_late = True, False
         try:
             yield
         finally:
             self._waits = False
-            if self._is_late:
-                self._is_late = False
-                raise KeyboardInterrupt
-
-    def __exit__(self, *error: object) -> None:
-        for number, previous in self._previous.items():
-            signal.signal(number, previous)
+        if self._is_late:
+            raise KeyboardInterrupt
