@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import threading
@@ -24,7 +25,7 @@ class Listener:
     """
 
     numbers: tuple[int, ...] = ()
-    _listens = False
+    _listens = _is_over = False
 
     def replaces(self, handler: Any) -> bool:
         """Return whether to listen in place of a handler."""
@@ -35,11 +36,11 @@ class Listener:
         raise NotImplementedError
 
     def __enter__(self) -> Any:
-        self._process, self._listens = os.getpid(), True
+        self._process, self._listens, self._is_over = os.getpid(), True, False
         self._handlers: dict[int, Any] = {}
         try:
             for number in self.numbers if is_main_thread() else ():
-                handler = signal.getsignal(number)
+                handler = _present_handler(number)
                 if self.replaces(handler):
                     self._handlers[number] = handler
                     signal.signal(number, self._dispatch)
@@ -49,10 +50,18 @@ class Listener:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._listens = False
-        for number, handler in self._handlers.items():  # what is left of them by errors hands on
-            if signal.getsignal(number) == self._dispatch:
-                signal.signal(number, handler)
+        self._listens, self._is_over = False, True
+        self._restore(list(self._handlers.items()))
+
+    def _restore(self, handlers: list[tuple[int, Any]]) -> None:
+        """Set the handlers again, even if one of them raises an error meanwhile."""
+        if handlers:
+            (number, handler), *others = handlers
+            try:
+                if signal.getsignal(number) == self._dispatch:
+                    signal.signal(number, handler)
+            finally:
+                self._restore(others)
 
     def _dispatch(self, number: int, frame: Any) -> None:
         if self._listens and os.getpid() == self._process:
@@ -71,9 +80,16 @@ class Listener:
 
 
 class uninterrupted(Listener):  # noqa: N801
-    """Let Python's signal handlers run only at the end of a ``with`` block."""
+    """Let Python's signal handlers run only at the end of a ``with`` block.
+
+    Args:
+        most: How many signals of a kind wait; the next one runs all handlers at once.
+    """
 
     numbers = _NUMBERS
+
+    def __init__(self, most: float = math.inf) -> None:
+        self.most = most
 
     def __enter__(self) -> uninterrupted:
         self._received: list[tuple[int, Any]] = []
@@ -85,6 +101,8 @@ class uninterrupted(Listener):  # noqa: N801
     def receive(self, number: int, frame: Any) -> None:
         """Keep the signal."""
         self._received.append((number, frame))
+        if [kept for kept, _ in self._received].count(number) > self.most:
+            self.deliver()
 
     def __exit__(self, *error: object) -> None:
         try:
@@ -121,6 +139,14 @@ def interruptible() -> Iterator[None]:
     finally:
         for block in blocks:
             block._listens = True
+
+
+def _present_handler(number: int) -> Any:
+    """Return the handler of a signal; not one that an interrupted end of a block has left."""
+    handler = signal.getsignal(number)
+    while isinstance(left := getattr(handler, "__self__", None), Listener) and left._is_over:
+        handler = left._handlers[number]
+    return handler
 
 
 def is_main_thread() -> bool:

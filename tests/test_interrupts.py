@@ -80,6 +80,12 @@ def test_signals_are_let_in_where_a_block_may_be_left():
         pytest.fail("it went on")
     with interruptible():
         pass
+    with pytest.raises(KeyboardInterrupt), uninterrupted():
+        with interruptible(), uninterrupted():
+            pass
+        interrupt()
+        steps = ["still waits"]
+    assert steps
 
 
 def test_another_thread_lets_no_signal_in():
@@ -163,13 +169,34 @@ def test_a_forked_process_is_interrupted_as_ever(block):
 @needs_fork
 def test_a_process_that_is_started_in_a_training_can_be_terminated():
     context = multiprocessing.get_context("fork")
+    begun = context.Event()
+
+    def work():
+        begun.set()
+        time.sleep(60)
+
     with StopSignals(), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        process = context.Process(target=time.sleep, args=(60,))
+        process = context.Process(target=work)
         process.start()
+        assert begun.wait(30)  # Python forgets a signal that comes while it forks
         process.terminate()
         process.join(30)
         assert process.exitcode == -signal.SIGTERM
+
+
+def test_a_third_interrupt_does_not_wait_for_the_end_of_a_trace():
+    handler, times = NumpyHandler(), []
+
+    def hang():
+        for _ in range(9):
+            interrupt()
+            times.append(None)
+
+    with pytest.raises(KeyboardInterrupt):
+        handler.trace(hang)
+    assert len(times) == 2
+    assert handler.running.trace is None
 
 
 def test_a_third_interrupt_does_not_wait_for_the_step():
