@@ -33,11 +33,13 @@ DATA = {"default": RND.normal(size=(1, 40, 3)), "targets": RND.normal(size=(1, 4
 
 
 @pytest.fixture(autouse=True)
-def _python_handles_interrupts():
-    """As in a terminal; in a background job SIGINT is ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def _signals_as_in_a_terminal():
+    """In a background job SIGINT is ignored, and other tests may have set handlers."""
+    wanted = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def make_network(handler=None, seed=1):
