@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import signal
+import sys
 import threading
 import time
 import warnings
@@ -376,11 +377,13 @@ def beside(work, train):
                 errors.append(error)
                 return
 
-    thread = threading.Thread(target=go_on)
+    thread, interval = threading.Thread(target=go_on), sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
     thread.start()
     try:
         train()
     finally:
+        sys.setswitchinterval(interval)
         is_over.set()
         thread.join()
     assert not errors
@@ -394,7 +397,7 @@ def test_nobody_predicts_or_copies_while_averages_are_applied():
     trainer.stepper.learning_rate = 0.0
     kept = net.get("parameters")
     assert not np.array_equal(averages.get_state()["average"], kept)
-    trainer.add_hook(WithAverages(MonitorLoss("valid", timescale="update")))
+    trainer.add_hook(WithAverages(MonitorLoss("valid")))
     trainer.hooks["StopAfterEpoch"].max_epochs = 12
     beside(
         lambda: found.append(np.array_equal(net.copy().get("parameters"), kept)),
@@ -516,22 +519,32 @@ def test_an_evaluation_in_another_thread_does_not_mix_with_the_statistics_of_a_t
     assert train(False) == train(True)
 
 
-@pytest.mark.parametrize("look", ["get_rows", "get_loss_values"])
-def test_what_is_read_beside_predictions_is_of_one_pass(look):
+def test_rows_that_are_read_beside_predictions_are_of_one_pass():
     net, found = make_network(), []
-    data = {name: np.repeat(values, 3, axis=0) for name, values in DATA.items()}
-
-    def read():
-        if look == "get_rows":
-            found.append(net.get_rows("H.outputs.default").shape[0] in (3 * 2, 3 * 5))
-        else:
-            found.append(net.get_loss_values()["total_loss"] >= 0)
+    x = [np.zeros((T, B, 3)) for T, B in ((3, 2), (9, 5))]
 
     def predict():
-        for number in range(300):
-            net.predict({n: values[:, : (2, 5)[number % 2]] for n, values in data.items()})
+        for number in range(500):
+            net.predict({"default": x[number % 2]})
 
     predict()
-    beside(read, predict)
-    assert found
-    assert all(found)
+    beside(lambda: found.append(len(net.get_rows("H.outputs.default"))), predict)
+    assert set(found) == {3 * 2, 9 * 5}
+
+
+def test_losses_that_are_read_beside_passes_are_of_one_pass():
+    inp = Input(out_shapes={"default": ("T", "B", 1)})
+    for name in ("A", "B"):
+        inp >> Loss(name=name)
+    net = bs.Network.from_layer(inp, handler=NumpyHandler(np.float64))
+    found = []
+
+    def run():
+        for number in range(500):
+            with net.alone():
+                net.provide_external_data({"default": np.full((1, 1, 1), number % 2)})
+                net.forward_pass()
+
+    run()
+    beside(lambda: found.append(net.get_loss_values()["total_loss"]), run)
+    assert set(found) == {0.0, 2.0}
