@@ -29,8 +29,8 @@ from brainstorm.layers.noop_layer import NoOpLayerImpl
 from brainstorm.network import Network
 from brainstorm.randomness import RandomState
 from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.construction import ConstructionWrapper
+from brainstorm.structure.view_tree import _Plan
 from brainstorm.value_modifiers import ClipValues, ConstrainL2Norm, L2Decay
 from tests.networks import (
     WIRINGS,
@@ -793,7 +793,7 @@ def test_a_deep_network_makes_nothing_that_nobody_looks_for(monkeypatch):
             for cls, name in (
                 (RandomState, "_first"),
                 (BufferStructure, "get_shape"),
-                (BufferView, "_fill"),
+                (_Plan, "__call__"),
             ):
                 patch.setattr(cls, name, counted(name, getattr(cls, name)))
             last = Input({"default": ("T", "B", 2)})

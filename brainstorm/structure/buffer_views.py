@@ -8,13 +8,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from brainstorm.display import Node, ShownAsTree, Statistics, Tree
 from brainstorm.errors import NetworkValidationError, UnknownPathError, unknown
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.null_buffers import NullBuffer
-from brainstorm.structure.view_arrays import ViewArrays
 from brainstorm.utils import Array, format_bytes
 
 
@@ -32,30 +29,20 @@ class Origin(NamedTuple):
     handler: Any
 
 
-#: Attributes of a view that are created when needed, and those that always exist.
-_MADE = ("_children", "_full_buffer", "_joints", "_looks")
-_FIXED = frozenset(
-    {"_buffer_names", "_keys", "_attributes", "_arrays", "_below", "_origin", "_make"}
-)
-
-
 class Members(NamedTuple):
-    """The members of a view.
+    """The arrays of a view, for some T and B.
 
     Attributes:
-        children: Arrays or views, in order.
+        arrays: Name to array, or what stands for one.
         full_buffer: One array over all children, if they are contiguous in memory.
         joints: Names of adjacent children to the one array over them.
+        looks: Shapes and flags of the arrays when they were made.
     """
 
-    children: Sequence[Any]
-    full_buffer: Array | None = None
-    joints: Mapping[tuple[str, ...], Array] | None = None
-
-
-def _looks(children: Mapping[str, Any]) -> list[Any]:
-    """Return what users can change of the arrays themselves, apart from their values."""
-    return [(a.shape, a.flags.num) for a in children.values() if isinstance(a, np.ndarray)]
+    arrays: Mapping[str, Any]
+    full_buffer: Array | None
+    joints: Mapping[tuple[str, ...], Array]
+    looks: Sequence[Any] = ()
 
 
 class BufferView(ShownAsTree, list[Any]):
@@ -83,109 +70,40 @@ class BufferView(ShownAsTree, list[Any]):
         joints: Mapping[tuple[str, ...], Array] | None = None,
         origin: Origin | None = None,
     ) -> None:
-        members = Members(list(buffers), full_buffer, joints)
-        super().__init__(members.children)
-        self._name(buffer_names)
-        self.adjust(self._buffer_names, lambda: members, origin)
-        self._fill()
-
-    @classmethod
-    def planned(
-        cls,
-        names: Sequence[str],
-        make: Callable[[], Members],
-        origin: Origin,
-        arrays: ViewArrays,
-    ) -> BufferView:
-        """Return a view whose members are created when needed; see `adjust`.
-
-        Args:
-            names: The names.
-            make: See `adjust`.
-            origin: Its origin.
-            arrays: That of the tree.
-        """
-        view = cls.__new__(cls)
-        list.__init__(view, [None] * len(names))
-        view._name(names)
-        view.__dict__.update(_make=make, _origin=origin, _arrays=arrays)
-        return view
-
-    def _name(self, names: Sequence[str]) -> None:
-        own = {"_buffer_names": tuple(names), "_keys": frozenset(names)}
-        self.__dict__.update(own, _attributes=None, _below={}, _origin=None, _arrays=None)
+        names, children = tuple(buffer_names), list(buffers)
+        if len(names) != len(children):
+            raise ValueError(f"expected as many buffers as names {names}, got {len(children)}")
+        super().__init__(children)
+        named = dict(zip(names, children, strict=True))
+        views = {name: child for name, child in named.items() if isinstance(child, BufferView)}
+        arrays = {name: child for name, child in named.items() if name not in views}
+        members = Members(arrays, full_buffer, dict(joints or {}))
+        own = {"_buffer_names": names, "_keys": frozenset(names), "_views": views}
+        self.__dict__.update(own, _find=lambda: members, _origin=origin)
+        for name, view in views.items():
+            if not (name in self.__dict__ or hasattr(BufferView, name)):
+                self.__dict__[name] = view
 
     def adjust(
-        self, names: Sequence[str], make: Callable[[], Members], origin: Origin | None = None
+        self, names: Sequence[str], find: Callable[[], Members], origin: Origin | None = None
     ) -> None:
-        """Replace the members by others of the same names.
+        """Replace the arrays by others of the same names.
 
         Args:
-            names: The names.
-            make: Returns the members. It is called when one is needed, and again after `leave`;
-                the views among them are always the same ones.
+            names: The names of the children.
+            find: Returns the present arrays. It is called whenever one is looked up.
             origin: The new origin of the view.
 
         Raises:
-            ValueError: The names or the number of members differ from the present ones.
+            ValueError: The names differ from the present ones.
         """
         if tuple(names) != self._buffer_names:
             raise ValueError(f"expected the names {self._buffer_names}, got {tuple(names)}")
-        self.leave()
-        self.__dict__.update(_make=make, _origin=origin or self._origin, _attributes=None)
+        self.__dict__.update(_find=find, _origin=origin or self._origin)
 
-    def leave(self) -> dict[str, Any]:
-        """Drop the members, which are created again when needed.
-
-        Returns:
-            The members by attribute; nothing if there were none, or an earlier call had dropped
-            some of them and was interrupted.
-        """
-        attributes = self.__dict__  # without _children, the view counts as empty: they go first
-        left = {name: attributes.pop(name, None) for name in (*_MADE, *(self._attributes or ()))}
-        return {} if left["_children"] is None else left
-
-    def _fill(self) -> dict[str, Any]:
-        """Give the view its members, and return them."""
-        arrays = self._arrays
-        if arrays is None:
-            return self._take(self._made())
-        with arrays.lock:
-            if "_children" in self.__dict__:  # meanwhile another thread gave it its members
-                return dict(self.__dict__)
-            found = self._known() or self._made()
-            if found["_full_buffer"] is not None or len(self._below) < len(self._keys):
-                arrays.filled[id(self)] = self  # before it has any that could be forgotten
-            return self._take(found)
-
-    def _take(self, members: dict[str, Any]) -> dict[str, Any]:
-        super().__setitem__(slice(None), members["_children"].values())
-        self.__dict__.update(members)
-        return members
-
-    def _sort(self, children: Mapping[str, Any]) -> None:
-        """Distinguish views, which stay, and arrays, which come and go with sizes."""
-        free = [name for name in children if name not in _FIXED and not hasattr(BufferView, name)]
-        below = {name: child for name, child in children.items() if isinstance(child, BufferView)}
-        arrays = [name for name in free if name not in below]
-        stay = {name: below[name] for name in free if name in below}
-        self.__dict__.update(stay, _attributes=arrays, _below=below)
-
-    def _known(self) -> dict[str, Any] | None:
-        """Return the members that the view had for the same sizes, unless users changed them."""
-        known = None if self._arrays is None else self._arrays.ready.get(self._origin.path)
-        return known if known and known["_looks"] == _looks(known["_children"]) else None
-
-    def _made(self) -> dict[str, Any]:
-        names, (members, full_buffer, joints) = self._buffer_names, self._make()
-        if len(names) != len(members):
-            raise ValueError(f"expected as many buffers as names {names}, got {len(members)}")
-        children = dict(zip(names, members, strict=True))
-        made = {"_children": children, "_full_buffer": full_buffer, "_joints": dict(joints or {})}
-        made["_looks"] = None if self._arrays is None else _looks(children)
-        if self._attributes is None:
-            self._sort(children)
-        return {**{name: children[name] for name in self._attributes}, **made}
+    @property
+    def _full_buffer(self) -> Array | None:
+        return self._find().full_buffer
 
     def joint(self, *names: str) -> Array:
         """Return one array over several children that the layer declares as ``joint_buffers``.
@@ -193,10 +111,11 @@ class BufferView(ShownAsTree, list[Any]):
         Raises:
             UnknownPathError: They are not declared as adjacent.
         """
+        joints = self._find().joints
         try:
-            return self._joints[names]
+            return joints[names]
         except KeyError:
-            declared = [", ".join(group) for group in self._joints]
+            declared = [", ".join(group) for group in joints]
             raise UnknownPathError(unknown("joint buffer", ", ".join(names), declared)) from None
 
     def with_leading_axis(self, names: Collection[str]) -> BufferView:
@@ -213,7 +132,7 @@ class BufferView(ShownAsTree, list[Any]):
         children = [lifted(child) if name in names else child for name, child in self.items()]
         joints = {
             group: lifted(array) if group[0] in names else array
-            for group, array in self._joints.items()
+            for group, array in self._find().joints.items()
         }
         return BufferView(self._buffer_names, children, joints=joints)
 
@@ -223,11 +142,12 @@ class BufferView(ShownAsTree, list[Any]):
 
     def values(self) -> list[Any]:
         """Return the children, in order."""
-        return list(self._children.values())
+        views, arrays = self._views, self._find().arrays
+        return [views[n] if n in views else arrays[n] for n in self._buffer_names]
 
     def items(self) -> list[tuple[str, Any]]:
         """Return (name, child) pairs, in order."""
-        return list(self._children.items())
+        return list(zip(self._buffer_names, self.values(), strict=True))
 
     def _asdict(self) -> OrderedDict[str, Any]:
         return OrderedDict(self.items())
@@ -236,25 +156,21 @@ class BufferView(ShownAsTree, list[Any]):
         if not isinstance(item, str):
             return self.values()[item]
         name, _, rest = item.partition(".")
+        view = self._views.get(name)
+        if view is not None:
+            return view[rest] if rest else view
         if name not in self._keys:
             raise UnknownPathError(unknown("buffer", name, self._buffer_names))
-        child = self._below.get(name) or self._children[name]
-        if not rest:
-            return child
-        if not isinstance(child, BufferView):
+        if rest:
             raise UnknownPathError(f"path {item!r}: {name!r} is an array, not a group.")
-        return child[rest]
+        return self._find().arrays[name]
 
     def __getattr__(self, name: str) -> Any:
-        # Only called for missing attributes: children become ordinary ones when created.
         if name.startswith("__"):
             raise AttributeError(name)
-        attributes = self.__dict__
-        known = attributes.get("_buffer_names", ())
-        if "_make" in attributes and (name in known or name in _MADE):
-            found = self._fill()
-            return found[name] if name in _MADE else found["_children"][name]
-        raise AttributeError(unknown("buffer", name, known))
+        if name in self.__dict__.get("_keys", ()):
+            return self._find().arrays[name]
+        raise AttributeError(unknown("buffer", name, self.__dict__.get("_buffer_names", ())))
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.values())
@@ -306,17 +222,12 @@ class BufferView(ShownAsTree, list[Any]):
     __hash__ = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        made = self._buffer_names, self.values(), self._full_buffer, self._joints, self._origin
-        return BufferView, made
+        _, full_buffer, joints, _ = self._find()
+        return BufferView, (self._buffer_names, self.values(), full_buffer, joints, self._origin)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> BufferView:
-        copied = BufferView(
-            self._buffer_names,
-            [copy.deepcopy(child, memo) for child in self],
-            copy.deepcopy(self._full_buffer, memo),
-            {names: copy.deepcopy(array, memo) for names, array in self._joints.items()},
-            self._origin,
-        )
+        made, arguments = self.__reduce__()
+        copied = made(*copy.deepcopy(arguments[:-1], memo), self._origin)
         memo[id(self)] = copied
         return copied
 

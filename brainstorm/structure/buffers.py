@@ -15,13 +15,13 @@ from brainstorm.handlers import get_default_handler
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.hubs import Hub, HubArrays, last_axis_slice
+from brainstorm.structure.hub_arrays import ArraysBySize, HubArrays, HubMemory
+from brainstorm.structure.hubs import Hub, grow_with_source, last_axis_slice
 from brainstorm.structure.layout import Node, gather_array_nodes
 from brainstorm.structure.memory import describe_shortage
 from brainstorm.structure.placement import get_total_size_slices_and_shapes, place
 from brainstorm.structure.turns import Turn
-from brainstorm.structure.view_arrays import ViewArrays
-from brainstorm.structure.view_tree import create_buffer_views_from_layout, find_array
+from brainstorm.structure.view_tree import create_buffer_views_from_layout, create_views, find_array
 from brainstorm.utils import Array, format_bytes
 
 
@@ -36,15 +36,9 @@ class BufferManager:
 
     Attributes:
         nodes: The array nodes of the layout, by path.
-        buffers: One array per hub, for the present T and B, created when needed.
-        time_size: Present T (0 before the first resize).
-        batch_size: Present B (0 before the first resize).
-        source_size: Present S (0 before the first resize).
         position: Where the last pass ended (see `brainstorm.structure.lifetimes`); `None` if it
             did not end, ran only some of the layers, or memory has moved since.
         turn: To be entered by threads that compute with the memory; others wait.
-        full_buffers: The memory of each type of buffer.
-        capacities: Number of values in each of them.
     """
 
     def __init__(
@@ -65,12 +59,11 @@ class BufferManager:
         self._moves = 0
         #: To be cleared when memory moves, because it refers to the old memory.
         self.traces: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._views: BufferView | None = None
-        self._view_arrays = ViewArrays()
-        #: The source of the arrays of the views.
-        self._viewed: Sequence[Array] | None = None
+        self._arrays = ArraysBySize()
         self.release()
         self._place(0, 0, 0)
+        self._views: BufferView | None = None
+        self._views = self._view()
         with self.turn:
             for path in self.persistent_paths:
                 node = self.nodes[path]
@@ -113,25 +106,29 @@ class BufferManager:
     @property
     def size(self) -> int:
         """Number of values allocated, over all three buffers."""
-        return sum(self.capacities)
+        return sum(self._memory.capacities)
+
+    @property
+    def full_buffers(self) -> list[Array]:
+        """The memory of each type of buffer."""
+        return self._memory.full_buffers
+
+    def _view(self) -> BufferView:
+        """Return the tree of views, which are always the same ones, as the layout describes it."""
+        return create_views(self.layout, self._arrays, self.hubs, self.handler, self._views)
 
     def release(self) -> None:
         """Release all memory; the next `resize` allocates again."""
-        self.buffers = HubArrays(self.hubs)
-        #: For each hub how many values it has had at most, and where it starts.
-        self._largest, self._starts = [0] * len(self.hubs), list[int]()
-        #: T, B and S that the memory is known to suffice for, and so for smaller ones.
-        self._fitting: tuple[int, ...] | None = None
-        self.full_buffers: list[Array] = [None, None, None]
-        self.capacities = [0, 0, 0]
+        allocate = self._allocate or self.handler.allocate
+        self._memory = HubMemory(self.hubs, allocate, self.item_size)
         self._forget_places()
+        self._arrays.present = HubArrays(self.hubs, self.full_buffers)
         self._carried: list[Array | None] | None = None
-        self.time_size = self.batch_size = self.source_size = 0
 
     def close(self) -> None:
         """Release everything permanently."""
         self.release()
-        self._views = self._viewed = None
+        self._views = None
 
     def resize(self, time_size: int, batch_size: int, source_size: int = 1) -> BufferView:
         """Allocate memory for sequences of `time_size` steps in batches of `batch_size`.
@@ -145,71 +142,57 @@ class BufferManager:
             NetworkValidationError: The memory was released by `close`.
         """
         views = self.views
-        if (time_size, batch_size, source_size) != self.sizes:
-            self._place(time_size, batch_size, source_size)
+        sizes = time_size, batch_size, source_size
+        if sizes != self.sizes or self.buffers.memory is not self.full_buffers:
+            self._place(*sizes)
             if self.lane is not None:
                 self.lane.trim()
         return views
 
     @property
-    def sizes(self) -> tuple[int, int, int]:
-        """Present T, B and S."""
-        return self.time_size, self.batch_size, self.source_size
+    def buffers(self) -> HubArrays:
+        """One array per hub, for the present T, B and S, created when needed."""
+        return self._arrays.present
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Present T, B and S; 0 before the first resize."""
+        return self._arrays.present.sizes
+
+    @property
+    def time_size(self) -> int:
+        """Present T."""
+        return self.sizes[0]
+
+    @property
+    def batch_size(self) -> int:
+        """Present B."""
+        return self.sizes[1]
+
+    @property
+    def source_size(self) -> int:
+        """Present S."""
+        return self.sizes[2]
 
     def steps(self, structure: BufferStructure) -> int:
         """Return the present length of the sequences in a buffer that grows with time."""
         return self.source_size if structure.time == "S" else self.time_size
 
     def _place(self, *sizes: int) -> None:
-        """Set the sizes of the buffers; arrays and views are created when needed.
+        """Set the sizes of the buffers.
 
-        If this is interrupted there are no sizes, so that the next call does all of it again.
+        This may be interrupted anywhere: until the end the earlier arrays are in use.
         """
-        if self._fitting is None or any(map(operator.gt, sizes, self._fitting)):
-            self._make_room(*sizes)
-        with self._view_arrays.lock:
-            self.time_size = self.batch_size = self.source_size = 0
-            self.position = None
-            self._view_arrays.leave()
-            self.buffers.place(self.full_buffers, self._starts, sizes)
-            if self._viewed is not self.buffers:
-                given = self.layout, self.buffers, self.hubs, self.handler, self._views
-                self._views = create_buffer_views_from_layout(*given, arrays=self._view_arrays)
-                self._viewed = self.buffers
-            self._view_arrays.enter(sizes)
-            self.time_size, self.batch_size, self.source_size = sizes
-
-    def _make_room(self, *sizes: int) -> None:
-        """Allocate memory if there is too little for some sizes."""
-        counts = [hub.get_size(*sizes) for hub in self.hubs]
-        if self._fitting is None or any(map(operator.gt, counts, self._largest)):
-            self._move(list(map(max, counts, self._largest)), *sizes)
-        try:
-            list(HubArrays(self.hubs, self.full_buffers, self._starts, sizes))
-        except (OverflowError, ValueError) as error:  # raised by NumPy, even if T or B is 0
-            raise self._out_of_memory(*(n or 1 for n in sizes)) from error
-        if self._fitting is None or all(map(operator.ge, sizes, self._fitting)):
-            self._fitting = sizes
-
-    def _move(self, counts: list[int], *sizes: int) -> None:
-        """Place hubs of so many values each; they stay there until one of them needs more."""
-        totals, starts = place(self.hubs, counts, self.item_size)
-        memory = list(self.full_buffers)
-        for buffer_type, needed in enumerate(totals):
-            if memory[buffer_type] is None or needed > self.capacities[buffer_type]:
-                try:
-                    memory[buffer_type] = (self._allocate or self.handler.allocate)((needed,))
-                except (MemoryError, OverflowError, ValueError) as error:  # NumPy, from 2^63 on
-                    raise self._out_of_memory(*sizes) from error
-        capacities = list(map(max, totals, self.capacities))
-        self._forget_places()  # first: nothing may know an address that is not the present one
-        self.capacities, self.full_buffers = capacities, memory
-        self._largest, self._starts = counts, starts
+        arrays = self._memory.arrays(*sizes)
+        self.position = None
+        if arrays.memory is not self.buffers.memory:
+            self._forget_places()
+        self._arrays.enter(arrays)
 
     def _forget_places(self) -> None:
         """Discard everything that depends on addresses."""
         self._moves += 1
-        self._view_arrays.clear()
+        self._arrays.clear()
         for traces in self.traces:
             traces.clear()
         if self.lane is not None:
@@ -218,11 +201,7 @@ class BufferManager:
     @property
     def has_source(self) -> bool:
         """Whether anything grows with S."""
-        return any("S" in (hub.time, hub.columns) for hub in self.hubs)
-
-    def _out_of_memory(self, time: int, batch: int, source: int) -> OutOfMemoryError:
-        sizes = time, batch, source if self.has_source else None
-        return OutOfMemoryError(describe_shortage(self.hubs, self.item_size, *sizes))
+        return grow_with_source(self.hubs)
 
     # -- content --------------------------------------------------------------------------------
 
@@ -286,14 +265,15 @@ class BufferManager:
         try:
             self.layout, self.hubs, self.handler = layout, list(hubs), handler
             self.nodes, self.lane = dict(gather_array_nodes(layout)), handler.new_lane()
+            self._arrays = ArraysBySize()  # until they are adjusted, views show the earlier ones
             self.release()
             self._place(*sizes)
+            self._view()
             for path, values in kept.items():
                 handler.set_from_numpy(self.views[path], values)
         except BaseException:
-            self.__dict__.update(before, _viewed=None)  # the views may be of the other layout
-            self._forget_places()
-            self._place(*sizes)
+            self.__dict__.update(before)
+            self._view()
             raise
 
     def clear_backward_buffers(self) -> None:

@@ -12,9 +12,8 @@ A third layer that reads B and C would get a copy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from brainstorm.structure.buffer_structure import BATCH, CONSTANT, BufferStructure
 from brainstorm.structure.pq_tree import PQTree
@@ -155,38 +154,11 @@ def group_into_hubs(
     return list(hubs.values())
 
 
-class HubArrays(Sequence[Array]):
-    """The arrays of the hubs, created when needed."""
-
-    def __init__(
-        self,
-        hubs: Sequence[Hub],
-        memory: Sequence[Array] = (),
-        starts: Sequence[int] = (),
-        sizes: tuple[int, ...] = (),
-    ) -> None:
-        self._hubs = hubs
-        self.place(memory, starts, sizes)
-
-    def place(self, memory: Sequence[Array], starts: Sequence[int], sizes: tuple[int, ...]) -> None:
-        """Set where the arrays lie, and T, B and S."""
-        made: dict[int, Array] = {}
-        self._placed = memory, starts, sizes, made  # at once: other threads may read
-
-    def __len__(self) -> int:
-        return len(self._hubs)
-
-    def __getitem__(self, number: Any) -> Any:
-        memory, starts, sizes, made = self._placed
-        array = made.get(number)
-        if array is None:
-            hub, start = self._hubs[number], starts[number]
-            shape = hub.get_shape(*sizes)
-            flat = memory[hub.buffer_type][start : start + product(shape)]
-            array = made[number] = flat.reshape(shape)
-        return array
-
-
 def last_axis_slice(array: Array, start: int, stop: int) -> Array:
     """Return the view of an array with its last axis cut to ``start:stop``."""
     return array[(*(slice(None),) * (len(array.shape) - 1), slice(start, stop))]
+
+
+def grow_with_source(hubs: Iterable[Hub]) -> bool:
+    """Return whether anything grows with S."""
+    return any("S" in (hub.time, hub.columns) for hub in hubs)

@@ -9,7 +9,7 @@ from numbers import Real
 
 from brainstorm.display import without_middle
 from brainstorm.errors import NetworkValidationError, OutOfMemoryError
-from brainstorm.structure.hubs import Hub
+from brainstorm.structure.hubs import Hub, grow_with_source
 from brainstorm.structure.placement import measure_bytes, without_sharing
 from brainstorm.utils import format_bytes
 
@@ -97,17 +97,17 @@ def measure_memory(
 
 
 def describe_shortage(
-    hubs: Sequence[Hub], item_size: int, time: int, batch: int, source: int | None
+    hubs: Sequence[Hub], item_size: int, time: int, batch: int, source: int
 ) -> str:
     """Return the message if there is no memory for T, B and S: the total, and the largest hubs."""
-    sizes = time, batch, 1 if source is None else source
-    total = measure_bytes(hubs, time, batch, item_size, sizes[2])
+    sizes = time, batch, source
+    total = measure_bytes(hubs, time, batch, item_size, source)
     rows = [
         f"  {format_bytes(hub.get_size(*sizes) * item_size):>12}  "
         f"{', '.join(hub.sources[:3])}{', ...' if len(hub.sources) > 3 else ''}"
         for hub in sorted(hubs, key=lambda hub: -hub.get_size(*sizes))[:8]
     ]
-    also = "" if source is None else f", S={source}"
+    also = f", S={source}" if grow_with_source(hubs) else ""
     remedy = "Use a smaller batch (see net.largest_batch) or shorter sequences."
     if 2 * (fixed := measure_bytes(hubs, 0, 0, item_size, 0)) > total:
         remedy = f"Use smaller layers: {format_bytes(fixed)} do not depend on T and B."

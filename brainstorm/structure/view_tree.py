@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from brainstorm.errors import UnknownPathError, unknown
@@ -10,11 +10,11 @@ from brainstorm.forks import cached_property
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.structure.buffer_structure import CONSTANT, TIME, BufferStructure
 from brainstorm.structure.buffer_views import BufferView, Members, Origin
+from brainstorm.structure.hub_arrays import ArraysBySize, HubArrays, looks
 from brainstorm.structure.hubs import Hub
 from brainstorm.structure.layout import Node
 from brainstorm.structure.null_buffers import NullBuffer
 from brainstorm.structure.orders import get_order
-from brainstorm.structure.view_arrays import ViewArrays
 from brainstorm.utils import Array
 
 
@@ -24,94 +24,101 @@ def create_buffer_views_from_layout(
     hubs: Sequence[Hub],
     handler: Handler,
     existing: BufferView | None = None,
-    path: str = "",
-    arrays: ViewArrays | None = None,
 ) -> BufferView:
     """Return the tree of named views over the hubs' arrays.
 
-    Views, and their arrays of `buffers`, are created when needed; the arrays again after `leave`.
-
     Args:
-        layout: The layout, or a view node of it.
+        layout: The layout.
         buffers: One array per hub.
         hubs: The hubs.
         handler: Allocates arrays of size zero, which lie in no hub.
         existing: A tree from an earlier call, to be updated in place.
-        path: Dotted path of `layout`, with a dot at the end unless empty.
-        arrays: Keeps their arrays when these change.
     """
-    arrays = arrays or ViewArrays()
-    names, origin = get_order(layout), Origin(path.rstrip("."), layout, handler)
-    present = {} if existing is None else existing._below
-    below = {
-        name: create_buffer_views_from_layout(
-            layout[name], buffers, hubs, handler, view, f"{path}{name}.", arrays
-        )
-        for name, view in present.items()
-    }
-    plan = _Plan(layout, buffers, hubs, handler, path, arrays, below)
+    arrays = ArraysBySize()
+    arrays.present = HubArrays.of(buffers, hubs)
+    return create_views(layout, arrays, hubs, handler, existing)
+
+
+def create_views(
+    layout: Node,
+    arrays: ArraysBySize,
+    hubs: Sequence[Hub],
+    handler: Handler,
+    existing: BufferView | None = None,
+    path: str = "",
+) -> BufferView:
+    """Return a tree like `create_buffer_views_from_layout`, over what are the present arrays.
+
+    Args:
+        layout: The layout, or a view node of it.
+        arrays: One array per hub, and what is made of them.
+        hubs: The hubs.
+        handler: Allocates arrays of size zero, which lie in no hub.
+        existing: A tree from an earlier call, to be updated in place.
+        path: Dotted path of `layout`.
+    """
+    names, origin = get_order(layout), Origin(path, layout, handler)
+    views = {}
+    for name in names:
+        if layout[name]["@type"] != "array":
+            present = None if existing is None else existing._views[name]
+            where = f"{path}.{name}".lstrip(".")
+            views[name] = create_views(layout[name], arrays, hubs, handler, present, where)
     if existing is None:
-        return BufferView.planned(names, plan, origin, arrays)
-    existing.adjust(names, plan, origin)
+        existing = BufferView(names, map(views.get, names))
+    existing.adjust(names, _Plan(layout, arrays, hubs, handler, path), origin)
     return existing
 
 
 class _Plan:
-    """Creates the members of a view, as described by its node of the layout."""
+    """Finds or creates the arrays of a view, as described by its node of the layout."""
 
     def __init__(
         self,
         layout: Node,
-        buffers: Sequence[Array],
+        arrays: ArraysBySize,
         hubs: Sequence[Hub],
         handler: Handler,
         path: str,
-        arrays: ViewArrays,
-        below: Mapping[str, BufferView],
     ) -> None:
-        self._layout, self._buffers, self._hubs, self._handler = layout, buffers, hubs, handler
-        self._path, self._arrays, self._below = path, arrays, below
+        self._layout, self._arrays, self._hubs, self._handler = layout, arrays, hubs, handler
+        self._path = path
 
     def __call__(self) -> Members:
-        children, full, joints = self._makers
-        return Members(
-            [make() for make in children],
-            full(),
-            {group: make() for group, make in joints.items()},
-        )
+        present = self._arrays.present
+        found = present.members.get(self._path)
+        if found is None:
+            arrays, full, joints = self._makers
+            made = {name: make(present) for name, make in arrays.items()}
+            joined = {group: make(present) for group, make in joints.items()}
+            members = Members(made, full(present), joined, looks(made.values()))
+            found = present.members.setdefault(self._path, members)
+        return found
 
     @cached_property
-    def _makers(self) -> tuple[list[_Make], _Make, dict[tuple[str, ...], _Make]]:
+    def _makers(self) -> tuple[dict[str, _Make], _Make, dict[tuple[str, ...], _Make]]:
         layout = self._layout
         nodes = {name: layout[name] for name in get_order(layout)}
-        children = [self._child(name, node) for name, node in nodes.items()]
+        arrays = {n: self._array(n, node) for n, node in nodes.items() if node["@type"] == "array"}
         is_contiguous = "@slice" in layout
-        full = self._joined(list(nodes.values()), flat=True) if is_contiguous else lambda: None
+        full = self._joined(list(nodes.values()), flat=True) if is_contiguous else lambda _: None
         groups = layout.get("@joints", ())
         joints = {g: self._joined([nodes[name] for name in g], flat=False) for g in groups}
-        return children, full, joints
+        return arrays, full, joints
 
-    def _child(self, name: str, node: Node) -> _Make:
-        path = self._path + name
-        if node["@type"] != "array":
-            view = self._below.get(name)
-            if view is None:
-                view = create_buffer_views_from_layout(
-                    node, self._buffers, self._hubs, self._handler, None, f"{path}.", self._arrays
-                )
-            return lambda: view
+    def _array(self, name: str, node: Node) -> _Make:
         if "@null" in node:
-            null = NullBuffer(path, node["@null"])
-            return lambda: null
+            null = NullBuffer(f"{self._path}.{name}".lstrip("."), node["@null"])
+            return lambda _: null
         structure = BufferStructure.from_layout(node)
         if "@hub" not in node:
             array = self._handler.allocate(structure.get_shape(0, 0))
-            return lambda: array
+            return lambda _: array
         return self._part(structure, node["@hub"], node["@slice"])
 
     def _part(self, structure: BufferStructure, number: int, where: tuple[int, int]) -> _Make:
-        buffers, hub = self._buffers, self._hubs[number]
-        return lambda: structure.create_from_buffer_hub(buffers[number], hub, where)
+        hub = self._hubs[number]
+        return lambda arrays: structure.create_from_buffer_hub(arrays[number], hub, where)
 
     def _joined(self, nodes: Sequence[Node], flat: bool) -> _Make:
         """Return the maker of one array over adjacent ones, of which constant ones may be flat."""
@@ -126,8 +133,8 @@ class _Plan:
         return self._part(structure, number, (start, stop))
 
 
-#: Returns a member of a view.
-_Make: TypeAlias = Callable[[], Any]
+#: Returns an array of a view, given those of the hubs.
+_Make: TypeAlias = Callable[[HubArrays], Any]
 
 
 def find_array(root: BufferView, path: str) -> Array:

@@ -1,6 +1,5 @@
 """Changes of T and B that are interrupted, and views that others read or change meanwhile."""
 
-import contextlib
 import linecache
 import queue
 import sys
@@ -10,11 +9,11 @@ import numpy as np
 import pytest
 
 from brainstorm.handlers import NumpyHandler
-from brainstorm.structure.buffer_views import BufferView
+from brainstorm.structure.buffer_structure import BufferStructure
 from tests.networks import build
 
 PATH = "Out.outputs.predictions"
-FILES = ("structure/buffers.py", "structure/buffer_views.py", "structure/view_arrays.py")
+FILES = ("buffers.py", "buffer_views.py", "view_tree.py", "hub_arrays.py")
 DATA = {B: np.random.RandomState(B).normal(size=(1, B, 4)) for B in range(1, 6)}
 
 
@@ -77,7 +76,7 @@ def test_a_change_of_sizes_may_be_interrupted_anywhere(B, expected):
         for size in (4, 1, 2, 3, 2) if B == 4 else (1, 2, 3, 2):
             net.predict(DATA[size], PATH)
         if B == 4:
-            net._buffer_manager._view_arrays._left.clear()
+            net._buffer_manager._arrays.clear()
         if not interrupt_at(number, net.predict, DATA[B], PATH):
             break
         check(net, expected)
@@ -112,32 +111,27 @@ def test_others_do_not_wait_for_a_turn_that_was_interrupted_before_it_began(expe
 
 
 def test_a_thread_that_looks_slowly_changes_no_prediction(monkeypatch, expected):
-    net, known, looks = network(), BufferView._known, queue.Queue()
-    others_are_done = [threading.Event(), threading.Event()]
-    waits = iter(others_are_done)
+    net, create, looks = network(), BufferStructure.create_from_buffer_hub, queue.Queue()
+    goes_on = threading.Event()
 
-    def slow(self):
-        found = known(self)
-        if threading.current_thread() is thread and self._origin.path == "Out.outputs":
+    def slow(*args):
+        if threading.current_thread() is thread:
             looks.put(None)
-            next(waits).wait(0.5)
-        return found
+            goes_on.wait(5)
+        return create(*args)
 
     thread = threading.Thread(target=lambda: net.buffer.Out.outputs.predictions)
-    for B in (4, 2, 4):
-        net.predict(DATA[B], PATH)
-    monkeypatch.setattr(BufferView, "_known", slow)
+    net.predict(DATA[4], PATH)
     net._buffer_manager.resize(1, 2)
+    monkeypatch.setattr(BufferStructure, "create_from_buffer_hub", slow)
     thread.start()
     looks.get()
-    net.predict(DATA[4], PATH)
-    others_are_done[0].set()
-    with contextlib.suppress(queue.Empty):
-        looks.get(timeout=0.5)  # it looks again
-    shape = net.buffer.Out.outputs.predictions.shape
-    others_are_done[1].set()
+    for B in (4, 2):
+        np.testing.assert_array_equal(net.predict(DATA[B], PATH), expected[B])
+    net._buffer_manager.resize(1, 3)  # nobody has looked at these arrays yet
+    goes_on.set()
     thread.join()
-    assert shape[1] == 4
+    assert net.buffer.Out.outputs.predictions.shape[1] == 3
     monkeypatch.undo()
     check(net, expected)
 
