@@ -155,15 +155,20 @@ class BufferView(ShownAsTree, list[Any]):
     def __getitem__(self, item: Any) -> Any:
         if not isinstance(item, str):
             return self.values()[item]
-        name, _, rest = item.partition(".")
-        view = self._views.get(name)
-        if view is not None:
-            return view[rest] if rest else view
-        if name not in self._keys:
-            raise UnknownPathError(unknown("buffer", name, self._buffer_names))
+        view, rest = self, item
+        while True:
+            name, _, rest = rest.partition(".")
+            below = view._views.get(name)
+            if below is None:
+                break
+            if not rest:
+                return below
+            view = below
+        if name not in view._keys:
+            raise UnknownPathError(unknown("buffer", name, view._buffer_names))
         if rest:
-            raise UnknownPathError(f"path {item!r}: {name!r} is an array, not a group.")
-        return self._find().arrays[name]
+            raise UnknownPathError(f"path '{name}.{rest}': {name!r} is an array, not a group.")
+        return view._find().arrays[name]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -142,8 +142,8 @@ class BufferManager:
             NetworkValidationError: The memory was released by `close`.
         """
         views = self.views
-        sizes = time_size, batch_size, source_size
-        if sizes != self.sizes or self.buffers.memory is not self.full_buffers:
+        sizes, present = (time_size, batch_size, source_size), self._arrays.present
+        if sizes != present.sizes or present.memory is not self._memory.full_buffers:
             self._place(*sizes)
             if self.lane is not None:
                 self.lane.trim()
