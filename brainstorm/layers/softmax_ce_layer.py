@@ -15,7 +15,13 @@ from brainstorm.layers.constraints import Constraint, number
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure import ConstructionWrapper
+from brainstorm.structure.buffer_structure import format_shape
 from brainstorm.utils import is_number
+
+_REMEDY = (
+    " Of one-hot vectors take the class numbers, array.argmax(-1)[..., None]; for probabilities "
+    "use Expression('-sum(targets * log_softmax(x), axis=-1, keepdims=True)')."
+)
 
 
 def SoftmaxCE(
@@ -98,7 +104,10 @@ class SoftmaxCELayerImpl(ClassLossLayer):
     delta_operands = ("outputs.predictions", "inputs.targets", "output_deltas.loss")
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
-        count = in_shapes["default"].shape[-1]
+        shape = in_shapes["default"].shape
+        if in_shapes["targets"].shape == shape != self.target_shape(shape):
+            raise self.misfit("targets", format_shape(self.target_shape(shape)), _REMEDY)
+        count = shape[-1]
         weights, smoothing = kwargs.get("class_weights"), kwargs.get("label_smoothing", 0.0)
         if weights is not None and len(weights) != count:
             raise self.fail(

@@ -140,6 +140,9 @@ REFUSED = [
     (bl.SquaredError(), {"default": (4,), "targets": (5,)}, "input 'targets': expected (T, B, 4), "
      "got (T, B, 5)"),
     (bl.BinomialCrossEntropy(), CLASSES, "input 'targets': expected (T, B, 3), got (T, B, 1)"),
+    (bl.SoftmaxCE(), {"default": (3,), "targets": (3,)}, "expected (T, B, 1), got (T, B, 3). Of "
+     "one-hot vectors take the class numbers, array.argmax(-1)[..., None]; for probabilities use "
+     "Expression('-sum(targets * log_softmax(x), axis=-1, keepdims=True)')."),
     (bl.HingeLoss(), {"default": (3,), "targets": (3,)}, "input 'targets': expected (T, B, 1), got "
      "(T, B, 3)"),
     (bl.Accuracy(), {"default": (3,), "targets": (3,)}, "input 'targets': expected (T, B, 1), got"),
