@@ -910,18 +910,35 @@ ONLY = "no layer computes this operator, and of constants only these are compute
         ("c0 = Identity(wide) CHAIN c = Identity(c8)", "(Concat): its constants have more"),
         ("z = MatMul(x, huge) c = Add(z, a)", "at most 67108864 elements, got 4294967296"),
         ("b = Tanh(huge) c = MatMul(x, b)", "(Tanh): its constants have more elements than can be"),
+        ("c = Clip(column, row)", "(Clip): its constants have more elements than can be"),
+        ("c = MatMul(column, deep)", "(MatMul): its constants have more elements than can be"),
+        ("b = ConstantOfShape(flat) d = Transpose(b) c = MatMul(d, b)", "(MatMul): its constants"),
+        ("b = ConstantOfShape(flat) c = ReduceSum(b, first)", "(ReduceSum): its constants have"),
+        ("b = ConstantOfShape(none) c = Trilu(b)", "(Trilu): its constants have more elements"),
+        ("c = DequantizeLinear(bytes, line)", "(DequantizeLinear): its constants have more elem"),
+        (
+            "c = DequantizeLinear<block_size = 1000000000000>(bytes, bytes)",
+            "(DequantizeLinear): its constants have more elements",
+        ),
+        ("b = ConstantOfShape(wanted) c = Tile(a, b)", "(Tile): its constants have more elements"),
+        ("b = ConstantOfShape(wanted) c = Unsqueeze(a, b)", "(Unsqueeze): its constants have mor"),
+        ("DOUBLED c = Cast<to = 1>(t28)", "(Add): no layer computes with texts."),
     ],
 )
 def test_what_constants_are_computed_of_is_bounded_before(nodes, message):
     chain = [f"c{i} = Concat<axis = 0>({', '.join([f'c{i - 1}'] * 40)})" for i in range(1, 9)]
+    doubled = [f"t{i} = Add(t{i - 1}, t{i - 1})" for i in range(1, 29)]
     held = {
         "a": np.zeros(4, np.float32), "big": np.array([2**62]), "s": np.full(1, 2.0**40, "f4"),
         "zero": np.array(0), "far": np.array(2**62), "one": np.array(1),
         "column": np.zeros((20_000, 1), "f4"), "row": np.zeros((1, 20_000), "f4"),
         "long": np.zeros((1, 20_000), "f4"), "many": np.zeros(20_000, "i8"),
-        "wide": np.zeros(4, "f4"), "wanted": [4, 2**30],
+        "wide": np.zeros(4, "f4"), "wanted": [4, 2**30], "deep": np.zeros((20_000, 1, 1), "f4"),
+        "bytes": np.zeros((20_000, 1), "i1"), "line": np.ones(20_000, "f4"), "first": [0],
+        "flat": [0, 2**28], "none": [0, 2**15, 2**15], "t0": np.array(["text"]),
     }  # fmt: skip
-    nodes = f"huge = ConstantOfShape(wanted) {nodes.replace('CHAIN', ' '.join(chain))}"
+    nodes = nodes.replace("CHAIN", " ".join(chain)).replace("DOUBLED", " ".join(doubled))
+    nodes = f"huge = ConstantOfShape(wanted) {nodes}"
     model = parsed(f"bomb {F4} {{ {nodes} y = Mul(x, c) }}", **held)
     tracemalloc.start()
     try:
@@ -1094,7 +1111,8 @@ CONSTANTS = {
     "third": np.float32([1 / 3]), "q": np.arange(6, dtype=np.int8).reshape(2, 3),
     "scale": np.float32([0.5, 0.25]), "twice": np.float32([1, 1, 2, 3]), "two": [2],
     "more": np.float32([1, 1, 1.6, 1.3]), "part": np.float32([1, 1, 0.6, 1.3]),
-    "v": np.arange(1, 5, dtype=np.float32), "pair": C, "k": D[None],
+    "v": np.arange(1, 5, dtype=np.float32), "pair": C, "k": D[None], "one": np.int64(1),
+    "blocks": np.float32([[1, 2], [3, 4]]), "none": np.zeros(0, np.int64),
 }  # fmt: skip
 
 
@@ -1121,6 +1139,10 @@ CONSTANTS = {
         (13, VECTORS, "BCL", "h = Mul(large, large) f = Cast <to = 1> (h) y = Mul(x, f)"),
         (13, VECTORS, "BCL", "b = Cast <to = 10> (third) f = Cast <to = 1> (b) y = Mul(x, f)"),
         (19, VECTORS, "BCL", "b = DequantizeLinear <axis = 0> (q, scale) y = Add(x, b)"),
+        (21, VECTORS, "BCL", "b = DequantizeLinear <axis = 1, block_size = 2> (q, blocks) "
+         "y = Add(x, b)"),
+        (21, VECTORS, "BCL", "s = CumSum <reverse = 1, exclusive = 1> (row, one) y = Add(x, s)"),
+        (21, VECTORS, "BCL", "s = ConstantOfShape <value = float[1] {2.0}> (none) y = Mul(x, s)"),
         # Integers are divided towards zero.
         (13, CLASSES, "BF", "y = Div(x, two)"),
         (13, CLASSES, "BF", "a = Mul(x, x) b = Add(a, two) y = Div(x, b)"),
@@ -1155,6 +1177,15 @@ def test_broadcasting_before_opset_7_begins_at_an_axis(nodes, expected):
     """ONNX Runtime has none of these versions."""
     found = predicted(older(6, VECTORS, nodes, **CONSTANTS), VECTORS, "BCL")
     np.testing.assert_allclose(found, expected(VECTORS), 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize("mode", ["DCR", "CRD"])
+def test_space_to_depth_has_a_mode_since_opset_28(mode):
+    """ONNX Runtime has none of this version."""
+    nodes = f'd = SpaceToDepth <blocksize = 2, mode = "{mode}"> (x) ' \
+            f'y = DepthToSpace <blocksize = 2, mode = "{mode}"> (d)'  # fmt: skip
+    x = numbers(3, 2, 4, 6)
+    np.testing.assert_array_equal(predicted(older(28, x, nodes), x, "BCHW"), x)
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from brainstorm.ext.onnx_exchange._fold import Folder, array_of
 from brainstorm.ext.onnx_exchange._inputs import guess_letters, sizes_of_axes
 from brainstorm.ext.onnx_exchange._node import Node, find_needed, reads
 from brainstorm.ext.onnx_exchange._values import Value
+from brainstorm.ext.onnx_exchange._versions import update
 from brainstorm.handlers import Handler
 from brainstorm.network import Network
 from brainstorm.structure.architecture import INPUT
@@ -108,8 +109,8 @@ class Importer(Builder):
         return bool(names) and names[0] not in self._shared and self.uses[names[0]] == count
 
     def check_inference(self, is_training: bool) -> None:
-        """Raise an error for the node in training mode: before opset 7 all without is_test."""
-        if is_training or (self.opset < 7 and not self.node.options.get("is_test")):
+        """Raise an error for the node in training mode: in older models all without is_test."""
+        if is_training or not self.node.options.get("is_test", 1):
             raise self.fail(
                 "expected a model for inference, got training_mode=1 (in older models is_test=0, "
                 "or outputs of statistics). Export it in eval mode."
@@ -178,18 +179,16 @@ class Importer(Builder):
             if proto.op_type == "Identity" and outputs & set(proto.output):
                 outputs.update(proto.input)
         for proto in self.nodes:
-            inputs = [self._tensor(name) for name in proto.input]
             attributes = {a.name: onnx().helper.get_attribute_value(a) for a in proto.attribute}
             self.node = node = Node(
                 proto.op_type,
                 proto.name or next(filter(None, proto.output), proto.op_type),
-                inputs,
+                [self._tensor(name) for name in proto.input],
                 attributes,
                 names=list(proto.input),
                 outputs=list(proto.output),
                 used=[self.uses[name] > 0 for name in proto.output],
                 is_last=bool(outputs & set(proto.output)),
-                opset=self.opset,
             )
             if proto.domain == DOMAIN and proto.op_type in self.functions:
                 results = self._read_function(node, self.functions[proto.op_type])
@@ -221,6 +220,8 @@ class Importer(Builder):
         return self.tensors[name]
 
     def _read_node(self, node: Node) -> Any:
+        with node.guarded():
+            update(node, self.opset)
         is_known = not any(isinstance(tensor, Value) for tensor in node.inputs)
         if is_known:
             return self._folder.fold(node)

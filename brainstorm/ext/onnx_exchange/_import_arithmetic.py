@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from brainstorm.ext.onnx_exchange._body import BOOL, FLOATS, HALVES, INTEGERS
 from brainstorm.ext.onnx_exchange._broadcasting import combine, enlarges, in_memory
-from brainstorm.ext.onnx_exchange._fold import trailing_axes
 from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.ext.onnx_exchange._node import Node, reads
 from brainstorm.ext.onnx_exchange._tables import (
@@ -21,7 +19,6 @@ from brainstorm.ext.onnx_exchange._tables import (
     formula_of,
 )
 from brainstorm.ext.onnx_exchange._values import Value
-from brainstorm.optree.activations import SELU_ALPHA, SELU_SCALE
 
 # -- element by element ---------------------------------------------------------------------------
 
@@ -33,26 +30,20 @@ _ACTIVATED = (
 #: Operator to activation, and the attributes that it must have.
 _ACTIVATIONS = {kind: (name, wanted) for name, (kind, wanted) in ACTIVATIONS.items()}
 
-#: Operator to a formula of x, with attributes in braces, and their defaults.
-_FORMULAS: dict[str, tuple[str, dict[str, float]]] = {
-    **{kind: (formula_of(name, "x"), {}) for name, kind in FUNCTIONS.items()},
-    "Ceil": ("-floor(-x)", {}),
-    "Celu": ("relu(x) + {alpha} * expm1(minimum(x, 0) / {alpha})", {"alpha": 1.0}),
-    "Elu": ("relu(x) + {alpha} * expm1(minimum(x, 0))", {"alpha": 1.0}),
-    "HardSigmoid": ("clip({alpha} * x + {beta}, 0, 1)", {"alpha": 0.2, "beta": 0.5}),
-    "LeakyRelu": ("relu(x) + {alpha} * minimum(x, 0)", {"alpha": 0.01}),
-    "Reciprocal": ("1 / x", {}),
-    "Selu": (
-        "{gamma} * (relu(x) + {alpha} * expm1(minimum(x, 0)))",
-        {"alpha": SELU_ALPHA, "gamma": SELU_SCALE},
-    ),
-    "Shrink": (
-        "where(x < -{lambd}, x + {bias}, where(x > {lambd}, x - {bias}, 0))",
-        {"bias": 0.0, "lambd": 0.5},
-    ),
-    "Softsign": ("x / (1 + abs(x))", {}),
-    "Swish": ("x * sig({alpha} * x)", {"alpha": 1.0}),
-    "ThresholdedRelu": ("where(x > {alpha}, x, 0)", {"alpha": 1.0}),
+#: Operator to a formula of x, with attributes in braces.
+_FORMULAS = {
+    **{kind: formula_of(name, "x") for name, kind in FUNCTIONS.items()},
+    "Ceil": "-floor(-x)",
+    "Celu": "relu(x) + {alpha} * expm1(minimum(x, 0) / {alpha})",
+    "Elu": "relu(x) + {alpha} * expm1(minimum(x, 0))",
+    "HardSigmoid": "clip({alpha} * x + {beta}, 0, 1)",
+    "LeakyRelu": "relu(x) + {alpha} * minimum(x, 0)",
+    "Reciprocal": "1 / x",
+    "Selu": "{gamma} * (relu(x) + {alpha} * expm1(minimum(x, 0)))",
+    "Shrink": "where(x < -{lambd}, x + {bias}, where(x > {lambd}, x - {bias}, 0))",
+    "Softsign": "x / (1 + abs(x))",
+    "Swish": "x * sig({alpha} * x)",
+    "ThresholdedRelu": "where(x > {alpha}, x, 0)",
 }
 
 #: The other of the two forms of Gelu.
@@ -79,16 +70,16 @@ def _activated(imp: Importer, value: Value, name: str) -> Value:
 def _unary(imp: Importer, node: Node) -> Value:
     value = node.value()
     activation, wanted = _ACTIVATIONS.get(node.kind, ("", {}))
-    text, defaults = _FORMULAS.get(node.kind, ("", {}))
+    text = _FORMULAS.get(node.kind, "")
     if node.options.get("approximate") == b"tanh":
         text = _GELU
-    options = {**wanted, **defaults, **node.options}
+    options = node.options
     if not all(math.isfinite(x) for x in options.values() if isinstance(x, float)):
-        raise node.fail(f"expected finite attributes, got {node.options}.")
+        raise node.fail(f"expected finite attributes, got {options}.")
     if activation and all(_is_near(options[key], value) for key, value in wanted.items()):
         return _activated(imp, value, activation)
     if not text:
-        raise node.fail(f"expected {wanted}, got {node.options}.")
+        raise node.fail(f"expected {wanted}, got {options}.")
     return combine(imp, text.format(**options), x=value)
 
 
@@ -140,13 +131,11 @@ def _selects(imp: Importer, name: str) -> bool:
 
 @reads("Clip")
 def _clip(imp: Importer, node: Node) -> Value:
-    ends = [
-        node.constant(place, node.options.get(name)) for place, name in ((1, "min"), (2, "max"))
-    ]
     text = "x"
-    for sign, function, end in zip((-1, 1), ("maximum", "minimum"), ends, strict=True):
-        if end is not None and float(end) != sign * math.inf:
-            text = f"{function}({text}, {float(end)!r})"
+    for place, function, unlimited in ((1, "maximum", -math.inf), (2, "minimum", math.inf)):
+        end = float(node.constant(place, unlimited))
+        if end != unlimited:
+            text = f"{function}({text}, {end!r})"
     return combine(imp, text, x=node.value())
 
 
@@ -154,7 +143,7 @@ def _clip(imp: Importer, node: Node) -> Value:
 def _dropout(imp: Importer, node: Node) -> Value:
     value = node.value()
     imp.check_inference(bool(np.any(node.constant(2, False))))
-    probability = float(node.constant(1, node.options.get("ratio", 0.5)))
+    probability = float(node.constant(1, 0.5))
     return imp.add_same(value, "Dropout", drop_prob=round(probability, 6))
 
 
@@ -198,10 +187,8 @@ def _arithmetic(imp: Importer, node: Node) -> Any:
     result, *others = node.inputs
     if not others:
         return result
-    if node.kind == "Mod" and node.options.get("fmod"):
+    if node.options.get("fmod"):
         return combine(imp, "fmod(x, y)", x=result, y=others[0])
-    if node.kind not in ("Max", "Min") and len(others) == 1:
-        others = [_aligned(node, result, others[0])]
     if (integer := imp.integer_type(node.names[0])) is not None:
         _check_integers(node, integer, others)
         if node.kind == "Div":  # the quotient is truncated
@@ -217,15 +204,6 @@ def _check_integers(node: Node, kind: str, others: Sequence[Any]) -> None:
         raise node.fail(f"no layer wraps around as {kind} does. Cast to float32 in front of it.")
     if node.kind == "Pow" and (isinstance(others[0], Value) or np.min(others[0]) < 0):
         raise node.fail("expected integers to the power of constants >= 0. Cast to float32.")
-
-
-def _aligned(node: Node, first: Any, other: Any) -> Any:
-    """Return a second operand with the axes that older models leave out."""
-    ranks = [len(x.axes) if isinstance(x, Value) else x.ndim for x in (first, other)]
-    count = trailing_axes(node, *ranks)
-    if isinstance(other, Value):
-        return replace(other, axes=other.axes + ((),) * count) if count else other
-    return other.reshape(other.shape + (1,) * count)
 
 
 def _two(imp: Importer, node: Node, a: Any, b: Any) -> Any:

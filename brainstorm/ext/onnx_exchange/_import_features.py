@@ -23,16 +23,13 @@ def _of_channels(imp: Importer, kind: str, **given: Any) -> Value:
     order = value.order(1)
     path, sizes = imp.arrange(value, order)
     arrays = {name: imp.node.constant(1 + place) for place, name in enumerate(names)}
-    found = {
-        key: imp.node.number(name) for key, name in options.items() if name in imp.node.options
-    }
-    return imp.like(value, order, imp.add(kind, path, sizes, arrays, **found | given))
+    found = {key: imp.node.number(name) for key, name in options.items() if key not in given}
+    return imp.like(value, order, imp.add(kind, path, sizes, arrays, **found, **given))
 
 
 @reads("BatchNormalization")
 def _batch_norm(imp: Importer, node: Node) -> Value:
-    has_statistics = node.opset < 14 and len(node.outputs) > 1
-    imp.check_inference(has_statistics or bool(node.options.get("training_mode")))
+    imp.check_inference(bool(node.options.get("training_mode", len(node.outputs) > 1)))
     return _of_channels(imp, "BatchNorm")
 
 
@@ -56,13 +53,13 @@ def _local_response_normalization(imp: Importer, node: Node) -> Value:
 @reads("LayerNormalization")
 def _layer_norm(imp: Importer, node: Node) -> Value:
     value, rank = node.value(), len(node.value().axes)
-    first = node.axis(node.options.get("axis", -1), rank)
+    first = node.axis(node.options["axis"], rank)
     axes = list(range(first, rank))
     if set(axes) & set(value.lead):
         raise node.fail("no layer normalizes over time steps or sequences.")
     shape = [value.shape[i] for i in axes]
     gamma, beta = (np.broadcast_to(node.constant(place, np.zeros(1)), shape) for place in (1, 2))
-    epsilon = node.number("epsilon", 1e-5)
+    epsilon = node.number("epsilon")
     rest = [i for i in value.memory_order(value.features) if i not in axes]
     if any(value.shape[i] != 1 for i in rest):
         order = [*rest, *axes]
@@ -88,9 +85,7 @@ def _layer_norm(imp: Importer, node: Node) -> Value:
 
 @reads("Softmax", "LogSoftmax")
 def _softmax(imp: Importer, node: Node) -> Value:
-    value = node.value()
-    axis = node.axis(node.options.get("axis", -1 if node.opset >= 13 else 1), len(value.axes))
-    axes = [axis] if node.opset >= 13 else list(range(axis, len(value.axes)))
+    value, axes = node.value(), node.options["axes"]
     if any(value.is_mixed(i) for i in axes):
         raise node.fail("no layer has a softmax over time steps or sequences.")
     axes = [i for i in axes if value.shape[i] > 1] or axes[:1]
@@ -130,7 +125,7 @@ def _reduction(imp: Importer, node: Node) -> Value:
     if node.kind == "ReduceMean" and imp.integer_type(node.names[0]) is not None:
         raise node.fail("no layer rounds means of integers. Cast to float32 in front of it.")
     axes = sorted({node.axis(i, rank) for i in axes or range(rank)})
-    removed = () if node.options.get("keepdims", 1) else axes
+    removed = () if node.options["keepdims"] else axes
     if [value.axes[i] for i in axes] == [(0,)] and node.kind in _POOLINGS:
         return imp.add_same(value, "TimePooling", type=_POOLINGS[node.kind]).without(removed)
     if not set(axes) <= set(value.features):
@@ -153,11 +148,12 @@ def _reduction(imp: Importer, node: Node) -> Value:
 def _along_axes(imp: Importer, node: Node) -> Value:
     """Compute a formula along axes, which are kept."""
     value, options, rank = node.value(), node.options, len(node.value().axes)
-    axes = options.get("axes", [0, 2, 3]) if node.kind[0] == "M" else [options.get("axis", -1)]
     if node.kind == "CumSum":
         axes = [int(node.constant(1))]
-        if options.get("exclusive") or options.get("reverse"):
+        if options["exclusive"] or options["reverse"]:
             raise node.fail("no layer sums so: expected exclusive=0 and reverse=0.")
+    else:
+        axes = options["axes"] if "axes" in options else [options["axis"]]
     axes = sorted({node.axis(i, rank) for i in axes})
     if not set(axes) <= set(value.features):
         raise node.fail("no layer computes it over time steps or sequences.")
@@ -177,11 +173,11 @@ def _along_axes(imp: Importer, node: Node) -> Value:
 @reads("ArgMax")
 def _argmax(imp: Importer, node: Node) -> Value:
     value = node.value()
-    axis = node.axis(node.options.get("axis", 0), len(value.axes))
+    axis = node.axis(node.options["axis"], len(value.axes))
     if axis not in value.features or node.options.get("select_last_index"):
         raise node.fail("no layer has an argmax over time steps or sequences, or the last one.")
     order = value.order(axis)
     path, sizes = imp.arrange(value, order)
     made = imp.like(value, order, imp.add("Argmax", path, [*sizes[:-1], 1]))
     imp.whole.add(made.path)
-    return made if node.options.get("keepdims", 1) else made.without([axis])
+    return made if node.options["keepdims"] else made.without([axis])

@@ -28,7 +28,7 @@ def _recurrence(imp: Importer, node: Node) -> list[Any]:
             f"expected (T, B, features), got {imp.shown(value.shape)}. A recurrence runs over "
             f"the time steps of the data: name the T axis of the input by axes."
         )
-    direction = node.options.get("direction", b"forward").decode()
+    direction = node.options["direction"].decode()
     backwards = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
     permutation, size = value.permutation(2), node.constant(2).shape[-1]
     gives_all, gives_last, *_ = [*node.used, False]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -31,13 +30,12 @@ _ROUNDINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 @reads("Resize", "Upsample")
 def _resize(imp: Importer, node: Node) -> Value:
-    value, mode = node.value(), node.options.get("mode", b"nearest").decode()
+    value, mode = node.value(), node.options["mode"].decode()
     if mode not in _TYPES or node.options.get("antialias"):
         raise node.fail(f"no layer interpolates by {mode!r}, but by 'nearest' and 'linear', "
                         "without antialias.")  # fmt: skip
-    is_old = node.kind == "Upsample" or node.opset < 11
     places = {
-        axis: _places(node, value.shape[axis], size, scale, mode, is_old)
+        axis: _places(node, value.shape[axis], size, scale, mode)
         for axis, (size, scale) in _wanted(node, value).items()
     }
     order = value.order()
@@ -63,7 +61,7 @@ def _wanted(node: Node, value: Value) -> dict[int, tuple[int, float]]:
     if node.options.get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
         raise node.fail("no layer keeps the aspect ratio. Give the sizes without a policy.")
     place = 1 if node.kind == "Upsample" or len(node.inputs) < 3 else 2
-    scales = np.ravel(node.constant(place, node.options.get("scales", []))).tolist()
+    scales = np.ravel(node.constant(place, [])).tolist()
     sizes = [] if scales else np.ravel(node.constant(3, [])).tolist()
     scales = scales or [size / n for size, n in zip(sizes, shape, strict=False)]
     if len(scales) != len(axes) or not all(map(math.isfinite, scales)):
@@ -78,12 +76,9 @@ def _wanted(node: Node, value: Value) -> dict[int, tuple[int, float]]:
     return {axis: (int(size), scale) for axis, (_, size, scale) in wanted.items()}
 
 
-def _places(
-    node: Node, size: int, result: int, scale: float, mode: str, is_old: bool
-) -> np.ndarray:
+def _places(node: Node, size: int, result: int, scale: float, mode: str) -> np.ndarray:
     """Return the position on an axis that each index of the result corresponds to."""
-    usual = b"asymmetric" if is_old else b"half_pixel"
-    transformation = node.options.get("coordinate_transformation_mode", usual).decode()
+    transformation = node.options.get("coordinate_transformation_mode", b"asymmetric").decode()
     i, factor = np.arange(result, dtype=np.float32), np.float32(scale)  # as ONNX Runtime rounds
     half = (i + np.float32(0.5)) / factor - np.float32(0.5)
     modes = {
@@ -98,7 +93,7 @@ def _places(
         )
     places = modes[transformation]
     if mode == "nearest":
-        usual = (b"floor" if scale >= 1 else b"ceil") if is_old else b"round_prefer_floor"
+        usual = b"floor" if scale >= 1 else b"ceil"  # before opset 11
         places = _ROUNDINGS[node.options.get("nearest_mode", usual).decode()](places)
     return np.clip(places, 0, size - 1)
 
@@ -144,14 +139,13 @@ def _interpolated(imp: Importer, value: Value, axis: int, places: np.ndarray, mo
 @reads("DepthToSpace", "SpaceToDepth")
 def _blocks(imp: Importer, node: Node) -> Value:
     value, order, path, (rows, columns, channels) = images(imp, 2)
-    block = node.options.get("blocksize", 0)
+    block = node.options["blocksize"]
     if block < 1:
         raise node.fail(f"expected a blocksize >= 1, got {block}.")
     area = block**2
-    mode: Any = "DCR"  # the only one of SpaceToDepth
+    mode = node.options.get("mode", b"DCR").decode()
     features = [rows // block, columns // block, channels * area]
     if node.kind == "DepthToSpace":
-        mode = node.options.get("mode", b"DCR").decode()
         features = [rows * block, columns * block, channels // area]
     made = imp.add(node.kind, path, features, block=block, order=mode)
     return imp.like(value, order, made)
@@ -163,8 +157,8 @@ def _blocks(imp: Importer, node: Node) -> Value:
 @reads("Pad")
 def _pad(imp: Importer, node: Node) -> Value:
     value, rank = node.value(), len(node.value().axes)
-    pads = node.axes(1, "pads") or node.options.get("paddings", [])
-    axes = [node.axis(i, rank) for i in node.axes(3, "") or range(rank)]
+    pads = node.axes() or node.options.get("paddings", [])
+    axes = [node.axis(i, rank) for i in node.axes(3) or range(rank)]
     if len(pads) != 2 * len(axes):
         raise node.fail(f"expected two pads for each of {len(axes)} axes, got {pads}.")
     ends = zip(axes, pads, pads[len(axes) :], strict=False)
@@ -175,7 +169,7 @@ def _pad(imp: Importer, node: Node) -> Value:
         size, left = value.shape[axis] + before + after, min(0, before) + min(0, after)
         if value.shape[axis] + left < 1 or size > LARGEST:
             raise node.fail(f"expected pads that leave an axis 1 to {LARGEST} cells, got {pads}.")
-    mode = node.options.get("mode", b"constant").decode()
+    mode = node.options["mode"].decode()
     if mode == "constant":
         return _padded(imp, value, sides)
     if mode not in ("reflect", "edge", "wrap"):

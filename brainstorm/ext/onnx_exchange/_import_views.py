@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.ext.onnx_exchange._broadcasting import combine
-from brainstorm.ext.onnx_exchange._fold import slice_numbers, split_sizes
+from brainstorm.ext.onnx_exchange._fold import shape_of, split_sizes
 from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.ext.onnx_exchange._node import Node, reads
 from brainstorm.ext.onnx_exchange._values import LEAD, Value, regroup
@@ -29,9 +29,8 @@ def _identity(imp: Importer, node: Node) -> Value:
 
 
 @reads("Shape")
-def _shape(imp: Importer, node: Node) -> np.ndarray:
-    shape = node.value().shape
-    return np.array(shape[node.options.get("start", 0) : node.options.get("end", len(shape))])
+def _shape(imp: Importer, node: Node) -> list[np.ndarray]:
+    return shape_of(node)
 
 
 @reads("Transpose")
@@ -66,7 +65,7 @@ def _unsqueeze(imp: Importer, node: Node) -> Value:
 @reads("Flatten")
 def _flatten(imp: Importer, node: Node) -> Value:
     value = node.value()
-    axis = node.options.get("axis", 1)
+    axis = node.options["axis"]
     axis += len(value.axes) * (axis < 0)
     merged = [tuple(i for g in part for i in g) for part in (value.axes[:axis], value.axes[axis:])]
     return replace(value, axes=tuple(merged))
@@ -218,7 +217,9 @@ def slice_axis(imp: Importer, value: Value, axis: int, start: int, stop: int) ->
 @reads("Slice")
 def _slice(imp: Importer, node: Node) -> Value:
     value = node.value()
-    for start, end, axis, step in zip(*slice_numbers(node), strict=True):
+    starts, ends = node.axes(1) or [], node.axes(2) or []
+    axes, steps = node.axes(3) or range(len(starts)), node.axes(4) or [1] * len(starts)
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         axis = node.axis(axis, len(value.axes))
         size = value.shape[axis]
         first, last, _ = slice(start, end, step).indices(size)

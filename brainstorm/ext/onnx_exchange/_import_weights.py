@@ -87,7 +87,7 @@ def _product(imp: Importer, *factors: Any) -> Value:
 
 @reads("Gemm")
 def _gemm(imp: Importer, node: Node) -> Value:
-    options = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0, **node.options}
+    options = node.options
     if options["transA"]:
         raise node.fail("no layer multiplies with the transpose of its input.")
     W = node.constant(1) * options["alpha"]
@@ -103,7 +103,7 @@ def _gemm(imp: Importer, node: Node) -> Value:
 def _gather(imp: Importer, node: Node) -> Value:
     if isinstance(node.get(0), Value):
         return _pick(imp, node)
-    table, value, axis = node.constant(0), node.value(1), node.options.get("axis", 0)
+    table, value, axis = node.constant(0), node.value(1), node.options["axis"]
     if table.ndim != 2 or axis != 0:
         raise node.fail("expected a table with one row per class, and axis 0.")
     path, sizes = imp.arrange(value)
@@ -122,7 +122,7 @@ def _gather(imp: Importer, node: Node) -> Value:
 def _pick(imp: Importer, node: Node) -> Value:
     """Select indices of an axis, which is removed for a single index."""
     value, indices = node.value(), node.constant(1)
-    axis = node.axis(node.options.get("axis", 0), len(value.axes))
+    axis = node.axis(node.options["axis"], len(value.axes))
     size = value.shape[axis]
     for index in indices.ravel().tolist():
         if not -size <= index < size:
@@ -141,7 +141,7 @@ def _padding(
     dilations: Sequence[int],
 ) -> Sides:  # fmt: skip
     """Return the padding (before, after) on each axis of an image."""
-    axes, auto = len(kernel), node.options.get("auto_pad", b"NOTSET")
+    axes, auto = len(kernel), node.options["auto_pad"]
     pads = list(node.options.get("pads", [0] * 2 * axes))
     if auto in (b"SAME_UPPER", b"SAME_LOWER"):
         wanted = [
@@ -209,7 +209,7 @@ def _convolution(imp: Importer, node: Node) -> Value:
         stride=_number(strides),
         padding=as_padding(padding),
         dilation=_number(dilations),
-        groups=node.options.get("group", 1),
+        groups=node.options["group"],
         activation="linear",
     )
     return imp.like(value, order, made)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,23 +27,21 @@ class Node:
         kind: The operator.
         name: Name of the node, for messages and layers.
         inputs: Its inputs; `None` where one is left out.
-        options: Its attributes.
+        options: Its attributes, with their defaults.
         names: The names of these tensors.
         outputs: The names of its outputs.
         used: Whether each of them is used.
         is_last: Whether its output is an output of the graph.
-        opset: The version of the operators.
     """
 
     kind: str
     name: str
-    inputs: Sequence[Any] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
+    inputs: list[Any] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
     names: Sequence[str] = ()
     outputs: Sequence[str] = ()
     used: Sequence[bool] = ()
     is_last: bool = False
-    opset: int = 0
 
     @property
     def layer_name(self) -> str:
@@ -65,7 +63,9 @@ class Node:
             yield
         except BrainstormError:
             raise
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        except (
+            ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError
+        ) as error:  # fmt: skip
             raise self.fail(f"its inputs and attributes do not fit together ({error}).") from error
 
     def value(self, place: int = 0) -> Value:
@@ -92,13 +92,13 @@ class Node:
         """Return an input; `None` if it is left out."""
         return self.inputs[place] if place < len(self.inputs) else None
 
-    def number(self, name: str, otherwise: Any = None) -> Any:
-        """Return an attribute, or `otherwise` if it is left out.
+    def number(self, name: str) -> Any:
+        """Return an attribute.
 
         Numbers in a model have single precision; of those that are the same in it, this is the one
         with the fewest digits.
         """
-        found = self.options.get(name, otherwise)
+        found = self.options[name]
         return float(str(np.float32(found))) if isinstance(found, float) else found
 
     def axis(self, axis: int, rank: int) -> int:
@@ -107,9 +107,9 @@ class Node:
             raise self.fail(f"expected an axis from {-rank} to {rank - 1}, got {axis}.")
         return axis % rank
 
-    def axes(self, place: int = 1, option: str = "axes") -> list[int] | None:
-        """Return the axes given by an input, or by an attribute in older models."""
-        found = self.constant(place, self.options.get(option))
+    def axes(self, place: int = 1) -> list[int] | None:
+        """Return the axes, sizes or ends given by an input."""
+        found = self.constant(place)
         return None if found is None else np.ravel(found).astype(int).tolist()
 
 

@@ -39,6 +39,11 @@ class Value:
         return tuple(math.prod(self.sizes[i] for i in group) for group in self.axes)
 
     @property
+    def ndim(self) -> int:
+        """The number of axes of the tensor."""
+        return len(self.axes)
+
+    @property
     def flat(self) -> tuple[int, ...]:
         """The axes of the output in the order of the tensor."""
         return tuple(i for group in self.axes for i in group)
