@@ -33,32 +33,27 @@ def combine(imp: Importer, text: str, **operands: Any) -> Value:
     if not values:
         raise imp.fail("expected an input that is computed by the graph, got constants.")
     text, arrays = _with_numbers(text, arrays)
-    rank = max(len(v.axes) if isinstance(v, Value) else v.ndim for v in operands.values())
+    rank = max(operand.ndim for operand in operands.values())
     values = dict(zip(values, aligned(imp.node, list(values.values()), rank), strict=True))
-    whole = max(values.values(), key=lambda v: math.prod(v.shape))
-    if len(values) == 1 and not any(enlarges(array, whole) for array in arrays.values()):
-        held = {x: in_memory(imp, array, whole) for x, array in arrays.items()}
-        paths = {x: v.path for x, v in values.items()}
-        return replace(imp.formula(text, whole.sizes[2:], **paths, **held), axes=whole.axes)
-    order = whole.order()
-    inputs, shapes = {}, []
-    for letter, value in values.items():
-        inputs[letter], shape = imp.arrange(value, order, mixed=True)
-        shapes.append(shape)
-    held = {x: arranged(imp.node, array, whole, order) for x, array in arrays.items()}
-    shapes += [array.shape for array in held.values()]
+    largest = max(values.values(), key=lambda v: math.prod(v.shape))
+    if len(values) == 1 and not any(enlarges(array, largest) for array in arrays.values()):
+        held = {x: in_memory(imp, array, largest) for x, array in arrays.items()}
+        return replace(imp.formula(text, **values, **held), axes=largest.axes)
+    order = largest.order()
+    inputs = {x: imp.arrange(value, order, mixed=True) for x, value in values.items()}
+    held = {x: arranged(imp.node, array, largest, order) for x, array in arrays.items()}
+    shapes = [x.sizes[2:] for x in inputs.values()]
     try:
-        sizes = np.broadcast_shapes(*shapes)
+        np.broadcast_shapes(*shapes, *(array.shape for array in held.values()))
     except ValueError:
         first, *others = [v.shape for v in values.values()] + [v.shape for v in arrays.values()]
         fit = " and ".join(map(imp.shown, others))
         raise imp.fail(f"{fit} does not fit {imp.shown(first)}.") from None
     if text in _LAYERS and len(inputs) == 2 and shapes[0] == shapes[1]:
-        ports = {"inputs_1": inputs["x"], "inputs_2": inputs["y"]}
-        made = imp.add(_LAYERS[text], ports, sizes)
+        made = imp.add(_LAYERS[text], {"inputs_1": inputs["x"], "inputs_2": inputs["y"]})
     else:
-        made = imp.formula(text, sizes, **inputs, **held)
-    return imp.like(whole, order, made)
+        made = imp.formula(text, **inputs, **held)
+    return imp.like(largest, order, made)
 
 
 def _with_numbers(text: str, arrays: Mapping[str, np.ndarray]) -> tuple[str, dict[str, np.ndarray]]:
@@ -175,7 +170,6 @@ def _prelu(imp: Importer, node: Node) -> Value:
     fits = len(shape) == len(value.axes) and shape[order[-1]] in (1, value.shape[order[-1]])
     if isinstance(slope, Value) or not fits or varies not in ([], order[-1:]):
         return combine(imp, "relu(x) + y * minimum(x, 0)", x=value, y=slope)
-    path, sizes = imp.arrange(value, order)
     options: dict[str, Any] = {} if varies else {"shared": True}
-    made = imp.add("PReLU", path, sizes, {"slope": slope.ravel()}, **options)
+    made = imp.add("PReLU", imp.arrange(value, order), {"slope": slope.ravel()}, **options)
     return imp.like(value, order, made)

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import NetworkValidationError
+from brainstorm.errors import LayerValidationError, NetworkValidationError
 from brainstorm.ext.onnx_exchange._body import BATCH, TIME
 from brainstorm.ext.onnx_exchange._node import LARGEST, Entry, Node
-from brainstorm.ext.onnx_exchange._values import Value, parts
+from brainstorm.ext.onnx_exchange._values import Value, parts, whole
 from brainstorm.handlers import Handler
 from brainstorm.network import Network
-from brainstorm.structure.architecture import INPUT
+from brainstorm.structure.architecture import INPUT, Connection, layer_registry
+from brainstorm.structure.buffer_structure import BufferStructure
 
 
 class Builder:
@@ -29,7 +30,7 @@ class Builder:
     Attributes:
         inputs: Name of each data item of the network to its shape.
         entries: The layers by name.
-        timeless: Paths of outputs ('B', ...), which have T = 1 as values.
+        structures: Path of each output to its structure; those without T have T = 1 as values.
         lead: The sizes of T and B.
         node: The node that is being read, for names and messages.
     """
@@ -39,7 +40,7 @@ class Builder:
     def __init__(self) -> None:
         self.inputs: dict[str, tuple[Any, ...]] = {}
         self.entries: dict[str, Entry] = {}
-        self.timeless: set[str] = set()
+        self.structures: dict[str, BufferStructure] = {}
         self.lead = {"T": TIME, "B": BATCH}
         self._reserved = {INPUT: None}
         self._numbers: dict[str, Any] = defaultdict(lambda: itertools.count(2))
@@ -49,60 +50,80 @@ class Builder:
     def add(
         self,
         kind: str,
-        inputs: str | Mapping[str, str],
-        features: Sequence[int],
+        inputs: Value | Mapping[str, Value],
         arrays: Mapping[str, Any] | None = None,
         output: str = "default",
         **options: Any,
     ) -> Value:
-        """Add a layer with the name of the node, and return its output, of so many features.
+        """Add a layer, and return one of its outputs; arguments as in `add_layer`."""
+        given = {"default": inputs} if isinstance(inputs, Value) else inputs
+        return self.add_layer(kind, given, arrays or {}, options)[output]
 
-        Inputs are paths of outputs. Arrays are values of parameters, and of internals as
-        ``'internals.x'``. The tensor has one axis for each axis of the output.
+    def add_layer(
+        self,
+        kind: str,
+        inputs: Mapping[str, Value],
+        arrays: Mapping[str, Any],
+        options: dict[str, Any],
+    ) -> dict[str, Value]:
+        """Add a layer with the name of the node, and return its outputs by name.
+
+        Inputs are whole outputs of layers, whatever their axes. Arrays are values of parameters,
+        and of internals as ``'internals.x'``.
         """
-        paths = {"default": inputs} if isinstance(inputs, str) else dict(inputs)
-        if len({path in self.timeless for path in paths.values()}) > 1:
-            raise self.fail("no layer combines data with time steps and data without.")
-        if (count := math.prod(features)) > LARGEST:
-            raise self.fail(f"expected at most {LARGEST} elements for a step, got {count}.")
         taken: ChainMap[str, Any] = ChainMap(self.entries, self._reserved)
         name = self._unique(self.node.layer_name, taken)
+        paths = {port: value.path for port, value in inputs.items()}
+        outputs = self._outputs_of(name, kind, paths, options)
         values = {
             key if "." in key else f"parameters.{key}": np.asarray(array)
-            for key, array in (arrays or {}).items()
+            for key, array in arrays.items()
         }
         self.entries[name] = Entry(kind, options, paths, values)
-        is_timeless = kind == "TimePooling" or self.timeless.issuperset(paths.values())
-        return self.output(f"{name}.{output}", features, is_timeless)
+        return {port: self._output(f"{name}.{port}", shape) for port, shape in outputs.items()}
 
-    def output(self, path: str, features: Sequence[int], is_timeless: bool) -> Value:
+    def _outputs_of(
+        self, name: str, kind: str, paths: Mapping[str, str], options: Mapping[str, Any]
+    ) -> Mapping[str, BufferStructure]:
+        """Return the structures of the outputs of a layer, which only the layer knows."""
+        shapes = {port: self.structures[path] for port, path in paths.items()}
+        if len({shape.scales_with_time for shape in shapes.values()}) > 1:
+            raise self.fail("no layer combines data with time steps and data without.")
+        ends = [Connection(*path.partition(".")[::2], name, port) for port, path in paths.items()]
+        try:
+            outputs = layer_registry.get(kind)(name, shapes, ends, (), **options).out_shapes
+        except LayerValidationError as error:
+            raise self.fail(str(error)) from error
+        count = max(math.prod(shape.feature_shape) for shape in outputs.values())
+        if count > LARGEST:
+            raise self.fail(f"expected at most {LARGEST} elements for a step, got {count}.")
+        return outputs
+
+    def _output(self, path: str, structure: BufferStructure) -> Value:
         """Return an output of a layer, with one axis of the tensor for each axis."""
+        self.structures[path] = structure
         T, B = self.lead.values()
-        if is_timeless:
-            self.timeless.add(path)
-            T = 1
-        sizes = (T, B, *features)
-        return Value(path, sizes, tuple((i,) for i in range(len(sizes))))
+        T = T if structure.scales_with_time else 1
+        return whole(path, (T, B, *structure.feature_shape))
 
     def add_same(self, value: Value, kind: str, **options: Any) -> Value:
         """Add a layer that keeps the features of a tensor, and return it with the same axes."""
-        made = self.add(kind, value.path, value.sizes[2:], **options)
-        return replace(made, axes=value.axes)
+        return replace(self.add(kind, value, **options), axes=value.axes)
 
-    def reshape(self, path: str, shape: Sequence[int]) -> Value:
+    def reshape(self, value: Value, shape: Sequence[int]) -> Value:
         """Add a `Reshape`."""
-        return self.add("Reshape", path, shape, shape=list(shape))
+        return self.add("Reshape", value, shape=list(shape))
 
-    def formula(self, text: str, features: Sequence[int], **operands: Any) -> Value:
-        """Add an `Expression`; operands are paths of outputs, or arrays, which are parameters."""
+    def formula(self, text: str, **operands: Any) -> Value:
+        """Add an `Expression`; operands are outputs of layers, or arrays, which are parameters."""
         inputs = {
             "default" if name == "x" else name: operand
             for name, operand in operands.items()
-            if isinstance(operand, str)
+            if isinstance(operand, Value)
         }
-        arrays = {name: array for name, array in operands.items() if not isinstance(array, str)}
+        arrays = {name: array for name, array in operands.items() if not isinstance(array, Value)}
         shapes = {name: list(array.shape) for name, array in arrays.items()}
-        return self.add("Expression", inputs, features, arrays, formula=text, parameters=shapes)
+        return self.add("Expression", inputs, arrays, formula=text, parameters=shapes)
 
     def _unique(self, name: str, taken: Container[str]) -> str:
         """Return a free name, derived from the wanted one."""
@@ -111,20 +132,21 @@ class Builder:
             found = f"{name}_{next(self._numbers[name])}"
         return found
 
-    def add_loss(self, name: str, shape: Sequence[int]) -> None:
-        """Give a layer with a loss its targets and a `Loss`, so that it can be trained."""
-        targets = next(n for n in ("targets", f"{name}_targets") if n not in self.inputs)
-        is_timeless = self.timeless.issuperset(self.entries[name].inputs.values())
-        self.entries[name].inputs["targets"] = self.add_data(targets, shape, is_timeless).path
-        self.entries[self._unique("Loss", self.entries)] = Entry(
-            "Loss", {}, {"default": f"{name}.loss"}
-        )
+    def add_classifier(self, value: Value) -> Value:
+        """Add a softmax with targets and a `Loss`, so that the network can be trained."""
+        names = ("targets", f"{self.node.layer_name}_targets")
+        shape = *self.structures[value.path].shape[:-1], 1
+        targets = self.add_data(next(name for name in names if name not in self.inputs), shape)
+        made = self.add("SoftmaxCE", {"default": value, "targets": targets}, output="predictions")
+        loss = made.path.replace(".predictions", ".loss")
+        self.entries[self._unique("Loss", self.entries)] = Entry("Loss", {}, {"default": loss})
+        return made
 
-    def add_data(self, name: str, features: Sequence[int], is_timeless: bool) -> Value:
+    def add_data(self, name: str, shape: tuple[Any, ...]) -> Value:
         """Add a data item, under this name if it is free, and return it like a layer's output."""
         name = self._unique(name, self.inputs)
-        self.inputs[name] = (*(("B",) if is_timeless else ("T", "B")), *features)
-        return self.output(f"{INPUT}.{name}", features, is_timeless)
+        self.inputs[name] = shape
+        return self._output(f"{INPUT}.{name}", BufferStructure(*shape))
 
     def entry(self, value: Value) -> Any:
         """Return the layer of which a value is the output; `None` for data."""
@@ -132,8 +154,8 @@ class Builder:
 
     def arrange(
         self, value: Value, order: Sequence[int] | None = None, mixed: bool = False
-    ) -> tuple[str, tuple[int, ...]]:
-        """Return an output with given axes of a tensor as its features, and their sizes.
+    ) -> Value:
+        """Return an output with given axes of a tensor as its features.
 
         `order` has all axes without T and B; `None`: in the order of the tensor. If `mixed`, axes
         may consist of features and of T or B, which are kept together: the node must treat all
@@ -145,15 +167,11 @@ class Builder:
         features = [g[1] for g in groups if g is not None]
         shape = tuple(math.prod(value.sizes[i] for i in group) for group in features) or (1,)
         wanted = [i for group in features for i in group if value.sizes[i] != 1]
-        path, sizes = value.path, value.sizes
+        found = whole(value.path, value.sizes)
         if wanted != sorted(wanted):
-            rest = [i for i in range(2, len(sizes)) if i not in wanted]
-            axes = (0, 1, *wanted, *rest)
-            sizes = tuple(sizes[i] for i in axes)
-            path = self.formula(f"transpose(x, axes={axes})", sizes[2:], x=path).path
-        if sizes[2:] != shape:
-            path = self.reshape(path, shape).path
-        return path, shape
+            rest = [i for i in range(2, len(value.sizes)) if i not in wanted]
+            found = self.formula(f"transpose(x, axes={(0, 1, *wanted, *rest)})", x=found)
+        return found if found.sizes[2:] == shape else self.reshape(found, shape)
 
     def like(self, value: Value, order: Sequence[int], result: Value) -> Value:
         """Return a layer's output as a tensor with the axes of its input.

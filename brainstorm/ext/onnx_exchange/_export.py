@@ -212,8 +212,7 @@ class Exporter:
         kind = f"{layer.type_name}_{layer.name}"
         imports = [helper.make_opsetid("", OPSET)]
         function = helper.make_function(DOMAIN, kind, names, list(results), body.nodes, imports)
-        outputs = {name: x.feature_shape for name, x in layer.out_shapes.items()}
-        described = {"@type": layer.type_name, "@outputs": outputs, **get_description(layer.kwargs)}
+        described = {"@type": layer.type_name, **get_description(layer.kwargs)}
         entry = function.metadata_props.add()
         entry.key, entry.value = ENTRY, json.dumps(described)
         self.functions.append(function)

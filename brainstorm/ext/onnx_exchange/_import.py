@@ -30,7 +30,7 @@ from brainstorm.ext.onnx_exchange._values import Value
 from brainstorm.ext.onnx_exchange._versions import update
 from brainstorm.handlers import Handler
 from brainstorm.network import Network
-from brainstorm.structure.architecture import INPUT
+from brainstorm.structure.architecture import INPUT, get_kwargs
 
 #: The kind of nodes that represent outputs of the graph.
 OUTPUT = "output"
@@ -150,7 +150,8 @@ class Importer(Builder):
             memory += [" "] * (len(memory) == 2)  # class indices: one feature without an axis
             features = [sizes[info.name].get(x, 1) for x in memory[2:]]
             name = "default" if len(given) == 1 else re.sub(r"\W", "_", info.name)
-            value = self.add_data(name, features, has_time and "T" not in letters)
+            is_timeless = has_time and "T" not in letters
+            value = self.add_data(name, (*["T"] * (not is_timeless), "B", *features))
             axes = tuple((memory.index(letter),) for letter in letters)
             self.tensors[info.name] = value = replace(value, axes=axes)
             self.has_halves |= info.type.tensor_type.elem_type in HALVES
@@ -239,19 +240,11 @@ class Importer(Builder):
         described = {entry.key: entry.value for entry in function.metadata_props}
         if ENTRY not in described:
             raise node.fail("its function was not written by to_onnx.")
-        options = json.loads(described[ENTRY])
-        kind, outputs = options.pop("@type"), options.pop("@outputs")
+        layer = json.loads(described[ENTRY])
         given = dict(zip(function.input, node.inputs, strict=True))
-        inputs = {n: self.arrange(x)[0] for n, x in given.items() if isinstance(x, Value)}
+        inputs = {n: self.arrange(x) for n, x in given.items() if isinstance(x, Value)}
         arrays = {name: x for name, x in given.items() if isinstance(x, np.ndarray)}
-        first, *_ = outputs
-        made = self.add(kind, inputs, outputs[first], arrays, first, **options)
-        layer = made.path.partition(".")[0]
-        is_timeless = made.path in self.timeless
-        return [
-            self.output(f"{layer}.{output}", shape, is_timeless)
-            for output, shape in outputs.items()
-        ]
+        return list(self.add_layer(layer["@type"], inputs, arrays, get_kwargs(layer)).values())
 
     def _store(self, proto: Any, results: Sequence[Any]) -> None:
         paths = {
@@ -279,13 +272,12 @@ class Importer(Builder):
         """Return the path of an output of the graph."""
         self.node = node = Node(OUTPUT, name, [self._tensor(name)], names=[name])
         value = node.value()
-        order = self._output_order(name, value)
-        path, sizes = self.arrange(value, order)
-        if path.startswith(f"{INPUT}.") or self._is_chosen:
+        found = self.arrange(value, self._output_order(name, value))
+        if found.path.startswith(f"{INPUT}.") or self._is_chosen:
             if node.layer_name != INPUT:
                 self._reserved.pop(node.layer_name, None)
-            path = self.add("NoOp", path, sizes).path
-        return path
+            found = self.add("NoOp", found)
+        return found.path
 
     def _output_order(self, name: str, value: Value) -> list[int]:
         """Return the features of an output in the wanted order: channels last."""

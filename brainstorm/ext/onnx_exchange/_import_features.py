@@ -21,10 +21,10 @@ def _of_channels(imp: Importer, kind: str, **given: Any) -> Value:
         raise imp.fail(f"expected (N, C, ...), got {imp.shown(value.shape)}.")
     _, names, options = NORMALIZATIONS[kind]
     order = value.order(1)
-    path, sizes = imp.arrange(value, order)
     arrays = {name: imp.node.constant(1 + place) for place, name in enumerate(names)}
     found = {key: imp.node.number(name) for key, name in options.items() if key not in given}
-    return imp.like(value, order, imp.add(kind, path, sizes, arrays, **found, **given))
+    made = imp.add(kind, imp.arrange(value, order), arrays, **found, **given)
+    return imp.like(value, order, made)
 
 
 @reads("BatchNormalization")
@@ -63,10 +63,9 @@ def _layer_norm(imp: Importer, node: Node) -> Value:
     rest = [i for i in value.memory_order(value.features) if i not in axes]
     if any(value.shape[i] != 1 for i in rest):
         order = [*rest, *axes]
-        path, sizes = imp.arrange(value, order)
         along = f"axis={tuple(range(-len(axes), 0))}"
         text = f"(x - mean(x, {along})) / sqrt(var(x, {along}) + {epsilon!r}) * gamma + beta"
-        made = imp.formula(text, sizes, x=path, gamma=gamma, beta=beta)
+        made = imp.formula(text, x=imp.arrange(value, order), gamma=gamma, beta=beta)
         return imp.like(value, order, made)
     order = value.memory_order(axes)
     arrays = {
@@ -75,9 +74,8 @@ def _layer_norm(imp: Importer, node: Node) -> Value:
     }
     single = value.without(rest)
     shift = rank - len(single.axes)
-    path, sizes = imp.arrange(single, [i - shift for i in order])
-    made = imp.add("LayerNorm", path, sizes, arrays, epsilon=epsilon)
-    return imp.like(value, order, made)
+    rows = imp.arrange(single, [i - shift for i in order])
+    return imp.like(value, order, imp.add("LayerNorm", rows, arrays, epsilon=epsilon))
 
 
 # -- softmax and reductions -----------------------------------------------------------------------
@@ -90,14 +88,13 @@ def _softmax(imp: Importer, node: Node) -> Value:
         raise node.fail("no layer has a softmax over time steps or sequences.")
     axes = [i for i in axes if value.shape[i] > 1] or axes[:1]
     order = value.order(*axes)
-    path, sizes = imp.arrange(value, order, mixed=True)
+    x = imp.arrange(value, order, mixed=True)
     if node.kind == "Softmax" and node.is_last and len(axes) == 1:
-        made = imp.add("SoftmaxCE", path, sizes, output="predictions")
-        imp.add_loss(made.path.partition(".")[0], (*sizes[:-1], 1))
+        made = imp.add_classifier(x)
     else:
         name = "softmax" if node.kind == "Softmax" else "log_softmax"
         along = tuple(range(-len(axes), 0))
-        made = imp.formula(f"{name}(x, axis={along})", sizes, x=path)
+        made = imp.formula(f"{name}(x, axis={along})", x=x)
     return imp.like(value, order, made)
 
 
@@ -133,14 +130,12 @@ def _reduction(imp: Importer, node: Node) -> Value:
     kind = {"ReduceMean": "avg", "ReduceMax": "max"}.get(node.kind)
     rest = [i for i in value.memory_order(value.features) if i not in axes]
     if len(value.features) == 3 and len(axes) == 2 and kind:
-        path, sizes = imp.arrange(value, [*axes, *rest])
-        made = imp.add("GlobalPooling2D", path, sizes[2:], type=kind)
+        made = imp.add("GlobalPooling2D", imp.arrange(value, [*axes, *rest]), type=kind)
     else:
         order = [*rest, *axes]
-        path, sizes = imp.arrange(value, order)
         reduced = tuple(range(2 + len(rest), 2 + len(order)))
         text = _REDUCTIONS[node.kind].format(f"axis={reduced}, keepdims=True")
-        made = imp.formula(text, [*sizes[: len(rest)], *[1] * len(axes)], x=path)
+        made = imp.formula(text, x=imp.arrange(value, order))
     return imp.like(value, rest, made).without(removed)
 
 
@@ -158,7 +153,6 @@ def _along_axes(imp: Importer, node: Node) -> Value:
     if not set(axes) <= set(value.features):
         raise node.fail("no layer computes it over time steps or sequences.")
     order = value.order(*axes)
-    path, sizes = imp.arrange(value, order)
     along = tuple(range(-len(axes), 0))
     text = {
         "CumSum": "cumsum(x, axis=-1)",
@@ -167,7 +161,7 @@ def _along_axes(imp: Importer, node: Node) -> Value:
     }[node.kind]
     if options.get("p") == 1:
         text = "x / maximum(sum(abs(x), axis=-1), 1e-37)"
-    return imp.like(value, order, imp.formula(text, sizes, x=path))
+    return imp.like(value, order, imp.formula(text, x=imp.arrange(value, order)))
 
 
 @reads("ArgMax")
@@ -177,7 +171,6 @@ def _argmax(imp: Importer, node: Node) -> Value:
     if axis not in value.features or node.options.get("select_last_index"):
         raise node.fail("no layer has an argmax over time steps or sequences, or the last one.")
     order = value.order(axis)
-    path, sizes = imp.arrange(value, order)
-    made = imp.like(value, order, imp.add("Argmax", path, [*sizes[:-1], 1]))
+    made = imp.like(value, order, imp.add("Argmax", imp.arrange(value, order)))
     imp.whole.add(made.path)
     return made if node.options["keepdims"] else made.without([axis])

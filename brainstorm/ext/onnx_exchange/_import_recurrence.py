@@ -34,18 +34,16 @@ def _recurrence(imp: Importer, node: Node) -> list[Any]:
     gives_all, gives_last, *_ = [*node.used, False]
     made, last = [], []
     for number, is_backward in enumerate(backwards):
-        path, features = value.path, value.sizes[2:]
-        if is_backward:
-            path = imp.add("Reverse", path, features).path
+        x = imp.add("Reverse", value) if is_backward else value
         options = {"size": size, "activation": _activation(node, number)}
         kind, gates, _ = _LAYERS[node.kind]
         arrays = _weights(node, number, permutation).parameters(kind, gates)
         arrays |= _peepholes(node, number, size) if kind == "Lstm" else {}
-        one = imp.add(kind, path, [size], arrays, **options)
+        one = imp.add(kind, x, arrays, **options)
         if gives_last:
             last.append(imp.add_same(one, "TimePooling", type="last"))
         if gives_all and is_backward:
-            one = imp.add("Reverse", one.path, [size])
+            one = imp.add("Reverse", one)
         made.append(one)
     return [
         _directions(imp, made, ((0,), (2,), (1,), (3,))) if gives_all else None,
@@ -60,10 +58,8 @@ def _directions(imp: Importer, made: Sequence[Value], axes: tuple[tuple[int, ...
     if len(made) == 1:
         single: dict[tuple[int, ...], tuple[int, ...]] = {(2,): (), (3,): (2,)}
         return replace(made[0], axes=tuple(single.get(axis, axis) for axis in axes))
-    ports = {f"inputs_{i + 1}": one.path for i, one in enumerate(made)}
-    merged = imp.add("Merge", ports, [2 * size])
-    both = imp.reshape(merged.path, [2, size])
-    return replace(both, axes=axes)
+    merged = imp.add("Merge", {f"inputs_{i + 1}": one for i, one in enumerate(made)})
+    return replace(imp.reshape(merged, [2, size]), axes=axes)
 
 
 def _check_recurrence(node: Node) -> None:

@@ -42,10 +42,8 @@ def _resize(imp: Importer, node: Node) -> Value:
     if len(order) == 3 and order[2] not in places and all(
         _is_usual(at, value.shape[axis], mode) for axis, at in places.items()
     ):  # fmt: skip
-        path, (*image, channels) = imp.arrange(value, order)
-        size = [len(places.get(i, range(n))) for i, n in zip(order, image, strict=False)]
-        shape = [*size, channels]
-        made = imp.add("Upsampling2D", path, shape, size=size, type=_TYPES[mode])
+        size = [len(places.get(i, range(value.shape[i]))) for i in order[:2]]
+        made = imp.add("Upsampling2D", imp.arrange(value, order), size=size, type=_TYPES[mode])
         return imp.like(value, order, made)
     for axis, at in places.items():
         along = _upsampled if _is_usual(at, value.shape[axis], mode) else _interpolated
@@ -109,15 +107,12 @@ def _is_usual(places: np.ndarray, size: int, mode: str) -> bool:
 def _upsampled(imp: Importer, value: Value, axis: int, places: np.ndarray, mode: str) -> Value:
     """Return a tensor with one axis resized, as images with so many rows."""
     order = value.order()
-    path, sizes = imp.arrange(value, order)
-    place = order.index(axis)
-    before, after = sizes[:place], sizes[place + 1 :]
-    rows, cells, channels = math.prod(before), sizes[place], math.prod(after)
-    image, size = [rows, cells, channels], [rows, len(places)]
-    path = imp.reshape(path, image).path
-    made = imp.add("Upsampling2D", path, [*size, channels], size=size, type=_TYPES[mode])
-    made = imp.reshape(made.path, [*before, len(places), *after])
-    return imp.like(value, order, made)
+    x, place = imp.arrange(value, order), 2 + order.index(axis)
+    before, after = x.sizes[2:place], x.sizes[place + 1 :]
+    rows = math.prod(before)
+    image = imp.reshape(x, [rows, x.sizes[place], math.prod(after)])
+    made = imp.add("Upsampling2D", image, size=[rows, len(places)], type=_TYPES[mode])
+    return imp.like(value, order, imp.reshape(made, [*before, len(places), *after]))
 
 
 def _interpolated(imp: Importer, value: Value, axis: int, places: np.ndarray, mode: str) -> Value:
@@ -128,27 +123,18 @@ def _interpolated(imp: Importer, value: Value, axis: int, places: np.ndarray, mo
     matrix[low, columns] += 1 - (places - low)
     matrix[np.minimum(low + 1, size - 1), columns] += places - low
     order = value.order(axis)
-    path, sizes = imp.arrange(value, order)
-    rows = [math.prod(sizes[:-1]), size]
-    path = imp.reshape(path, rows).path
-    path = imp.formula("x @ y", [rows[0], len(places)], x=path, y=matrix).path
-    made = imp.reshape(path, [*sizes[:-1], len(places)])
+    x = imp.arrange(value, order)
+    rows = imp.reshape(x, [math.prod(x.sizes[2:-1]), size])
+    made = imp.reshape(imp.formula("x @ y", x=rows, y=matrix), [*x.sizes[2:-1], len(places)])
     return imp.like(value, order, made)
 
 
 @reads("DepthToSpace", "SpaceToDepth")
 def _blocks(imp: Importer, node: Node) -> Value:
-    value, order, path, (rows, columns, channels) = images(imp, 2)
-    block = node.options["blocksize"]
-    if block < 1:
-        raise node.fail(f"expected a blocksize >= 1, got {block}.")
-    area = block**2
+    value, order = images(imp, 2)
     mode = node.options.get("mode", b"DCR").decode()
-    features = [rows // block, columns // block, channels * area]
-    if node.kind == "DepthToSpace":
-        features = [rows * block, columns * block, channels // area]
-    made = imp.add(node.kind, path, features, block=block, order=mode)
-    return imp.like(value, order, made)
+    x, block = imp.arrange(value, order), node.options["blocksize"]
+    return imp.like(value, order, imp.add(node.kind, x, block=block, order=mode))
 
 
 # -- padding and repetition -----------------------------------------------------------------------
@@ -190,15 +176,13 @@ def _padded(imp: Importer, value: Value, sides: Mapping[int, tuple[int, int]]) -
     padding = [(max(0, before), max(0, after)) for before, after in ends]
     if not any(map(any, padding)):
         return value
-    path, sizes = imp.arrange(value, order)
+    x = imp.arrange(value, order)
     if any(padding[-1]):  # a layer pads all axes but the last
-        path = imp.reshape(path, [*sizes, 1]).path
-        sizes, padding = (*sizes, 1), [*padding, (0, 0)]
-    size = [cells + sum(side) for cells, side in zip(sizes, padding, strict=True)]
+        x, padding = imp.reshape(x, [*x.sizes[2:], 1]), [*padding, (0, 0)]
     number = float(np.asarray(imp.node.constant(2, imp.node.options.get("value", 0.0))).item())
     largest = np.finfo(np.float32).max.item()  # stands for infinity
-    made = imp.add("Padding", path, size, padding=as_padding(padding[:-1]),
-                   value=float(np.clip(number, -largest, largest)))  # fmt: skip
+    number = float(np.clip(number, -largest, largest))
+    made = imp.add("Padding", x, padding=as_padding(padding[:-1]), value=number)
     return imp.like(value, order, made)
 
 

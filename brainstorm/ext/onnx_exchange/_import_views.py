@@ -57,7 +57,8 @@ def _unsqueeze(imp: Importer, node: Node) -> Value:
     rank = len(value.axes) + len(wanted)
     groups, places = iter(value.axes), {node.axis(i, rank) for i in wanted}
     axes = [() if i in places else next(groups) for i in range(rank)]
-    if 0 in places and value.path in imp.timeless and 0 not in value.flat:
+    has_time = imp.structures[value.path].scales_with_time
+    if 0 in places and not has_time and 0 not in value.flat:
         axes[0] = (0,)  # add T = 1 in front if there is no T
     return replace(value, axes=tuple(axes))
 
@@ -107,10 +108,10 @@ def _cut(imp: Importer, value: Value, shape: Sequence[int]) -> Value:
         start = end
     single = replace(value, axes=tuple((i,) for i in flat))
     order = [i for i, axis in enumerate(flat) if axis not in LEAD]
-    path, sizes = imp.arrange(single, order)
-    if list(sizes) != (features := features or [1]):
-        path = imp.reshape(path, features).path
-    sizes = (*value.sizes[:2], *features)
+    x = imp.arrange(single, order)
+    if list(x.sizes[2:]) != (features := features or [1]):
+        x = imp.reshape(x, features)
+    sizes = x.sizes
     axes: list[tuple[int, ...]] = []
     start = 1
     for size in shape:
@@ -122,7 +123,7 @@ def _cut(imp: Importer, value: Value, shape: Sequence[int]) -> Value:
             inside = [i for point in points if start <= point < end for i in places.get(point, ())]
             axes.append(tuple(i for i in inside if sizes[i] != 1))
         start = end
-    return Value(path, sizes, tuple(axes))
+    return replace(x, axes=tuple(axes))
 
 
 # -- parts ----------------------------------------------------------------------------------------
@@ -152,14 +153,12 @@ def join(imp: Importer, values: Sequence[Value], axis: int) -> Value:
     """Return tensors concatenated along an axis of features."""
     first, *others = values
     order = first.order(axis)
-    path, sizes = imp.arrange(first, order)
-    made = Value(path, (*first.sizes[:2], *sizes), ())
+    made = imp.arrange(first, order)
     for value in others:
-        other, more = imp.arrange(value, order)
-        if more[:-1] != sizes[:-1]:
+        other = imp.arrange(value, order)
+        if other.sizes[2:-1] != made.sizes[2:-1]:
             raise imp.fail(f"{imp.shown(value.shape)} does not fit {imp.shown(first.shape)}.")
-        sizes = (*sizes[:-1], sizes[-1] + more[-1])
-        made = imp.add("Merge", {"inputs_1": made.path, "inputs_2": other}, sizes)
+        made = imp.add("Merge", {"inputs_1": made, "inputs_2": other})
     return imp.like(first, order, made)
 
 
@@ -184,13 +183,10 @@ def every(imp: Importer, value: Value, axis: int, indices: range) -> Value:
         return pick(imp, value, axis, list(indices))
     part = slice_axis(imp, value, axis, start, start + count * step)
     order = part.order()
-    path, sizes = imp.arrange(part, order)
-    place = order.index(axis)
-    blocks = [*sizes[:place], count, step, *sizes[place + 1 :]]
-    path = imp.reshape(path, blocks).path
-    first = indices.start - start
-    sizes = (*sizes[:place], count, 1, *sizes[place + 1 :])
-    made = imp.add("Slice", path, sizes, start=first, stop=first + 1, axis=place + 1)
+    place, first = order.index(axis), indices.start - start
+    x = imp.arrange(part, order)
+    blocks = [*x.sizes[2 : 2 + place], count, step, *x.sizes[3 + place :]]
+    made = imp.add("Slice", imp.reshape(x, blocks), start=first, stop=first + 1, axis=place + 1)
     result = imp.like(part, order[: place + 1], made)
     axes = list(result.axes)
     for behind, i in enumerate(order[place + 1 :], place + 2):
@@ -207,11 +203,8 @@ def slice_axis(imp: Importer, value: Value, axis: int, start: int, stop: int) ->
     if axis not in value.features:
         raise imp.fail("no layer takes some of the time steps or sequences, but the last step.")
     order = value.order()
-    path, sizes = imp.arrange(value, order)
-    place = order.index(axis)
-    sizes = (*sizes[:place], stop - start, *sizes[place + 1 :])
-    made = imp.add("Slice", path, sizes, start=start, stop=stop, axis=place)
-    return imp.like(value, order, made)
+    x, place = imp.arrange(value, order), order.index(axis)
+    return imp.like(value, order, imp.add("Slice", x, start=start, stop=stop, axis=place))
 
 
 @reads("Slice")

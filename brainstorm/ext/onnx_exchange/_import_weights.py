@@ -30,19 +30,15 @@ def _linear(imp: Importer, value: Value, W: np.ndarray, bias: np.ndarray) -> Val
     if all(value.shape[i] == 1 for i in order):
         weights = np.empty_like(W.T)
         weights[:, value.permutation(axis)] = W.T
-        made = imp.add("FullyConnected", value.path, [out],
-                       {"W": weights, "bias": bias}, size=out, activation="linear")  # fmt: skip
+        arrays = {"W": weights, "bias": bias}
+        made = imp.add("FullyConnected", value, arrays, size=out, activation="linear")
         return imp.like(value, [axis], made)
     if len(order) > 3:
         raise imp.fail("no layer multiplies a matrix with the last of more than four features.")
-    order = [*order, axis]
-    path, sizes = imp.arrange(value, order, mixed=True)
-    ones = [1] * (len(order) - 1)
+    ones, order = [1] * len(order), [*order, axis]
     arrays = {"W": W.T.reshape(out, *ones, len(W)), "bias": bias}
-    kind = f"Convolution{len(ones)}D"
-    window = ones if len(ones) > 1 else 1
-    made = imp.add(kind, path, [*sizes[:-1], out], arrays, num_filters=out,
-                   kernel_size=window, activation="linear")  # fmt: skip
+    made = imp.add(f"Convolution{len(ones)}D", imp.arrange(value, order, mixed=True), arrays,
+                   num_filters=out, kernel_size=_number(ones), activation="linear")  # fmt: skip
     return imp.like(value, order, made)
 
 
@@ -56,12 +52,11 @@ def _matmul(imp: Importer, node: Node) -> Value:
 
 def _product(imp: Importer, *factors: Any) -> Value:
     """Multiply two matrices, of which at least one is computed."""
-    ranks = [len(x.axes) if isinstance(x, Value) else x.ndim for x in factors]
-    rank = max(ranks)
-    if min(ranks) < 2:
+    rank = max(x.ndim for x in factors)
+    if min(x.ndim for x in factors) < 2:
         raise imp.fail("no layer multiplies a computed matrix and a vector. Unsqueeze this.")
     computed = [x for x in factors if isinstance(x, Value)]
-    if any(x.is_mixed(len(x.axes) - i) for x in computed for i in (1, 2)):
+    if any(x.is_mixed(x.ndim - i) for x in computed for i in (1, 2)):
         raise imp.fail(
             "no layer multiplies two matrices whose rows or columns are time steps or sequences. "
             "Give the axis a size and another letter than T or B, by sizes and axes."
@@ -69,20 +64,17 @@ def _product(imp: Importer, *factors: Any) -> Value:
     values = aligned(imp.node, computed, rank, rank - 2)
     held = iter(values)
     order = [i for i in range(rank - 2) if i not in values[0].lead] + [rank - 2, rank - 1]
-    operands: dict[str, Any] = {}
-    shapes = []
-    for name, factor in zip("xy", factors, strict=True):
-        if isinstance(factor, Value):
-            operands[name], shape = imp.arrange(next(held), order, mixed=True)
-        else:
-            operands[name] = arranged(imp.node, factor, values[0], order)
-            shape = operands[name].shape
-        shapes.append(tuple(shape))
-    (*lead, rows, inner), (*others, same, columns) = shapes
-    if inner != same:
-        raise imp.fail(f"no layer multiplies {imp.shown(shapes[0])} and {imp.shown(shapes[1])}.")
-    sizes = [*np.broadcast_shapes(lead, others), rows, columns]
-    return imp.like(values[0], order, imp.formula("x @ y", sizes, **operands))
+    operands = [
+        imp.arrange(next(held), order, mixed=True)
+        if isinstance(factor, Value)
+        else arranged(imp.node, factor, values[0], order)
+        for factor in factors
+    ]
+    x, y = (o.sizes[2:] if isinstance(o, Value) else o.shape for o in operands)
+    if x[-1] != y[-2]:
+        raise imp.fail(f"no layer multiplies {imp.shown(x)} and {imp.shown(y)}.")
+    made = imp.formula("x @ y", **dict(zip("xy", operands, strict=True)))
+    return imp.like(values[0], order, made)
 
 
 @reads("Gemm")
@@ -106,17 +98,14 @@ def _gather(imp: Importer, node: Node) -> Value:
     table, value, axis = node.constant(0), node.value(1), node.options["axis"]
     if table.ndim != 2 or axis != 0:
         raise node.fail("expected a table with one row per class, and axis 0.")
-    path, sizes = imp.arrange(value)
-    one = sizes == (1,)
-    features = [table.shape[1]] if one else [*sizes, table.shape[1]]
-    if len(sizes) > 1:
+    x = imp.arrange(value)
+    if len(x.sizes) > 3:
         raise node.fail("no layer looks up classes with several feature dimensions.")
-    made = imp.add("Embedding", path, features, {"W": table},
-                   vocabulary_size=table.shape[0], size=table.shape[1])  # fmt: skip
-    axes = [() if one and i in value.features else group for i, group in enumerate(value.axes)]
-    if not one:
-        axes[value.features[0]] = (2,)
-    return replace(made, axes=(*axes, (len(features) + 1,)))
+    rows, size = table.shape
+    made = imp.add("Embedding", x, {"W": table}, vocabulary_size=rows, size=size)
+    group = () if x.sizes[2] == 1 else (2,)
+    axes = [group if i in value.features else axis for i, axis in enumerate(value.axes)]
+    return replace(made, axes=(*axes, (len(made.sizes) - 1,)))
 
 
 def _pick(imp: Importer, node: Node) -> Value:
@@ -162,31 +151,16 @@ def as_padding(sides: Sides) -> Any:
     return list(sides[0]) if len(sides) == 1 else [list(side) for side in sides]
 
 
-def images(imp: Importer, axes: int) -> tuple[Value, list[int], str, tuple[int, ...]]:
-    """Return an input (N, C, ...), the order of its features here, and an output in this order."""
+def images(imp: Importer, axes: int) -> tuple[Value, list[int]]:
+    """Return an input (N, C, ...), and the order of its features here."""
     value = imp.node.value()
     if len(value.axes) != axes + 2 or value.lead != (0,):
         raise imp.fail(f"expected (N, C, {axes} more), got {imp.shown(value.shape)}.")
-    order = [*range(2, axes + 2), 1]
-    path, sizes = imp.arrange(value, order)
-    return value, order, path, sizes
+    return value, [*range(2, axes + 2), 1]
 
 
 def _number(values: Sequence[int]) -> Any:
     return values[0] if len(values) == 1 else list(values)
-
-
-def _window_sizes(
-    node: Node, sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int],
-    dilations: Sequence[int], padding: Sides,
-) -> list[int]:  # fmt: skip
-    found = [
-        (size + sum(side) - d * (k - 1) - 1) // s + 1
-        for size, k, s, d, side in zip(sizes, kernel, strides, dilations, padding, strict=False)
-    ]
-    if min(found) < 1:
-        raise node.fail(f"its window {list(kernel)} is larger than {list(sizes[: len(kernel)])}.")
-    return found
 
 
 @reads("Conv")
@@ -197,12 +171,11 @@ def _convolution(imp: Importer, node: Node) -> Value:
         raise node.fail(f"no layer convolves over {axes} axes.")
     strides = node.options.get("strides", [1] * axes)
     dilations = node.options.get("dilations", [1] * axes)
-    value, order, path, sizes = images(imp, axes)
-    padding = _padding(node, sizes[:-1], kernel, strides, dilations)
+    value, order = images(imp, axes)
+    padding = _padding(node, value.shape[2:], kernel, strides, dilations)
     made = imp.add(
         f"Convolution{axes}D",
-        path,
-        [*_window_sizes(node, sizes, kernel, strides, dilations, padding), filters],
+        imp.arrange(value, order),
         {"W": np.moveaxis(W, 1, -1), "bias": node.constant(2, np.zeros(filters))},
         num_filters=filters,
         kernel_size=_number(kernel),
@@ -226,14 +199,11 @@ def _convolution_transpose(imp: Importer, node: Node) -> Value:
     if len(set(extra)) > 1:
         raise node.fail(f"expected the same output_padding for both axes, got {extra}.")
     kernel = list(W.shape[2:])
-    value, order, path, sizes = images(imp, 2)
-    padding = _padding(node, sizes[:-1], kernel, strides, [1, 1])
-    rows = [(size - 1) * s - sum(side) + k + extra[0]
-            for size, s, side, k in zip(sizes, strides, padding, kernel, strict=False)]  # fmt: skip
+    value, order = images(imp, 2)
+    padding = _padding(node, value.shape[2:], kernel, strides, [1, 1])
     made = imp.add(
         "ConvolutionTranspose2D",
-        path,
-        [*rows, W.shape[1]],
+        imp.arrange(value, order),
         {"W": np.moveaxis(W, 1, -1), "bias": node.constant(2, np.zeros(W.shape[1]))},
         num_filters=W.shape[1],
         kernel_size=kernel,
@@ -256,20 +226,16 @@ def _pooling(imp: Importer, node: Node) -> Value:
     if any(node.used[1:]):
         raise node.fail("no layer gives the indices of the maxima.")
     strides = list(options.get("strides", [1] * axes))
-    value, order, path, (*sizes, channels) = images(imp, axes)
+    value, order = images(imp, axes)
+    sizes = value.shape[2:]
     padding = _padding(node, sizes, kernel, strides, [1] * axes)
-    is_up = bool(options.get("ceil_mode"))
-    whole = list(up_to_last_cell(sizes, kernel, strides, padding)) if is_up else padding
+    x, is_up = imp.arrange(value, order), bool(options.get("ceil_mode"))
     if node.kind == "AveragePool" and options.get("count_include_pad") and any(map(any, padding)):
         # Padding that no window needs would be cells in which further windows begin.
-        padding = [(a, min(b, most)) for (a, b), (_, most) in zip(padding, whole, strict=True)]
-        sizes = [size + sum(side) for size, side in zip(sizes, padding, strict=True)]
-        path = imp.add("Padding", path, [*sizes, channels],
-                       padding=as_padding(padding)).path  # fmt: skip
-        padding = [(0, 0)] * axes
-        whole = list(up_to_last_cell(sizes, kernel, strides, padding)) if is_up else padding
-    features = [*_window_sizes(node, sizes, kernel, strides, [1] * axes, whole), channels]
-    made = imp.add(f"Pooling{axes}D", path, features,
+        most = list(up_to_last_cell(sizes, kernel, strides, padding)) if is_up else padding
+        padding = [(a, min(b, end)) for (a, b), (_, end) in zip(padding, most, strict=True)]
+        x, padding = imp.add("Padding", x, padding=as_padding(padding)), [(0, 0)] * axes
+    made = imp.add(f"Pooling{axes}D", x,
                    kernel_size=_number(kernel), type="max" if node.kind == "MaxPool" else "avg",
                    stride=_number(strides), padding=as_padding(padding),
                    ceil_mode=is_up)  # fmt: skip
@@ -279,16 +245,15 @@ def _pooling(imp: Importer, node: Node) -> Value:
 @reads("GlobalMaxPool", "GlobalAveragePool")
 def _global_pooling(imp: Importer, node: Node) -> Value:
     kind = "max" if node.kind == "GlobalMaxPool" else "avg"
-    axes = len(node.value().axes) - 2
-    value, order, path, sizes = images(imp, axes)
+    axes = node.value().ndim - 2
+    value, order = images(imp, axes)
+    x = imp.arrange(value, order)
     if axes == 2:
-        made = imp.add("GlobalPooling2D", path, sizes[2:], type=kind)
+        made = imp.add("GlobalPooling2D", x, type=kind)
         return replace(made, axes=(value.axes[0], (2,), (), ()))
-    shape = [*[1] * axes, sizes[-1]]
     if axes in (1, 3):
-        window = _number(sizes[:-1])
-        made = imp.add(f"Pooling{axes}D", path, shape, kernel_size=window, type=kind)
+        made = imp.add(f"Pooling{axes}D", x, kernel_size=_number(x.sizes[2:-1]), type=kind)
     else:
         function, along = {"max": "max", "avg": "mean"}[kind], tuple(range(2, 2 + axes))
-        made = imp.formula(f"{function}(x, axis={along}, keepdims=True)", shape, x=path)
+        made = imp.formula(f"{function}(x, axis={along}, keepdims=True)", x=x)
     return imp.like(value, order, made)

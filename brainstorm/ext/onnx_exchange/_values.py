@@ -83,6 +83,11 @@ class Value:
         return numbers.transpose([kept.index(i) for i in group]).ravel()
 
 
+def whole(path: str, sizes: Sequence[int]) -> Value:
+    """Return an output of a layer as a tensor with the same axes."""
+    return Value(path, tuple(sizes), tuple((i,) for i in range(len(sizes))))
+
+
 def parts(group: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
     """Return T and B before the features of an axis, these, and T and B after them.
 
