@@ -185,6 +185,8 @@ _BINARY = {kind: name for name, kind in ARITHMETIC.items()} | {"Mod": "mod", "Su
 @reads(*_BINARY)
 def _arithmetic(imp: Importer, node: Node) -> Any:
     result, *others = node.inputs
+    if node.kind in ("Max", "Min", "Sum"):  # of any number of inputs: a computed one first
+        result, *others = sorted(node.inputs, key=lambda x: isinstance(x, np.ndarray))
     if not others:
         return result
     if node.options.get("fmod"):
@@ -207,25 +209,25 @@ def _check_integers(node: Node, kind: str, others: Sequence[Any]) -> None:
 
 
 def _two(imp: Importer, node: Node, a: Any, b: Any) -> Any:
-    name = _BINARY[node.kind]
     if isinstance(a, Value) and isinstance(b, Value):
-        if node.kind == "Mul" and (gated := _silu(imp, a, b) or _silu(imp, b, a)):
-            return gated
-        return combine(imp, formula_of(name, "x", "y"), x=a, y=b)
-    if isinstance(a, Value):
-        value, constant, text = a, b, formula_of(name, "x", "c")
-    elif isinstance(b, Value):
-        value, constant, text = b, a, formula_of(name, "c", "x")
+        special = node.kind == "Mul" and (_silu(imp, a, b) or _silu(imp, b, a))
     else:
-        raise node.fail("expected at most one constant in front.")
+        special = node.kind == "Add" and (_biased(imp, a, b) or _biased(imp, b, a))
+    return special or combine(imp, formula_of(_BINARY[node.kind], "x", "y"), x=a, y=b)
+
+
+def _biased(imp: Importer, value: Any, constant: Any) -> Value | None:
+    """Add a constant to the bias of a layer that is not used otherwise; `None` if it is no bias."""
+    if not isinstance(value, Value) or isinstance(constant, Value):
+        return None
     entry = imp.entry(value)
-    takes_bias = node.kind == "Add" and _is_linear(entry) and imp.is_alone(value)
-    if takes_bias and not enlarges(constant, value):
-        array = in_memory(imp, constant, value)
-        if array.size == array.shape[-1]:
-            entry.arrays["parameters.bias"] = entry.arrays["parameters.bias"] + array.ravel()
-            return value
-    return combine(imp, text, x=value, c=constant)
+    if not _is_linear(entry) or not imp.is_alone(value) or enlarges(constant, value):
+        return None
+    array = in_memory(imp, constant, value)
+    if array.size != array.shape[-1]:
+        return None
+    entry.arrays["parameters.bias"] = entry.arrays["parameters.bias"] + array.ravel()
+    return value
 
 
 def _silu(imp: Importer, x: Value, gate: Value) -> Value | None:

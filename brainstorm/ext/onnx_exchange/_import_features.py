@@ -108,35 +108,38 @@ _REDUCTIONS = {
     "ReduceSumSquare": "sum(x * x, {})",
 }
 
+#: Pooling of whole images to the operator that reduces all of their axes.
+_GLOBAL = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
+
 _POOLINGS = {kind: name for name, kind in POOLINGS.items()}
 
 
-@reads(*_REDUCTIONS)
+@reads(*_REDUCTIONS, *_GLOBAL)
 def _reduction(imp: Importer, node: Node) -> Value:
-    value, axes = node.value(), node.axes()
-    rank = len(value.axes)
+    value, kind = node.value(), _GLOBAL.get(node.kind, node.kind)
+    axes = range(2, value.ndim) if node.kind in _GLOBAL else node.axes()
     if not axes and node.options.get("noop_with_empty_axes"):
-        if not _REDUCTIONS[node.kind].endswith("(x, {})"):
+        if not _REDUCTIONS[kind].endswith("(x, {})"):
             raise node.fail("expected axes: over none of them no layer computes it.")
         return value
-    if node.kind == "ReduceMean" and imp.integer_type(node.names[0]) is not None:
+    if kind == "ReduceMean" and imp.integer_type(node.names[0]) is not None:
         raise node.fail("no layer rounds means of integers. Cast to float32 in front of it.")
-    axes = sorted({node.axis(i, rank) for i in axes or range(rank)})
-    removed = () if node.options["keepdims"] else axes
-    if [value.axes[i] for i in axes] == [(0,)] and node.kind in _POOLINGS:
-        return imp.add_same(value, "TimePooling", type=_POOLINGS[node.kind]).without(removed)
+    axes = sorted({node.axis(i, value.ndim) for i in axes or range(value.ndim)})
+    removed = () if node.options.get("keepdims", 1) else axes
+    if [value.axes[i] for i in axes] == [(0,)] and kind in _POOLINGS:
+        return imp.add_same(value, "TimePooling", type=_POOLINGS[kind]).without(removed)
     if not set(axes) <= set(value.features):
         raise node.fail("no layer reduces sequences, or time steps so, or with other axes.")
-    kind = {"ReduceMean": "avg", "ReduceMax": "max"}.get(node.kind)
-    rest = [i for i in value.memory_order(value.features) if i not in axes]
-    if len(value.features) == 3 and len(axes) == 2 and kind:
-        made = imp.add("GlobalPooling2D", imp.arrange(value, [*axes, *rest]), type=kind)
+    order = value.order()
+    if len(order) == 3 and len(axes) == 2 and kind in _GLOBAL.values():
+        order = [i for i in order if i not in axes]
+        images = imp.arrange(value, [*axes, *order])
+        made = imp.add("GlobalPooling2D", images, type=_POOLINGS[kind])
     else:
-        order = [*rest, *axes]
-        reduced = tuple(range(2 + len(rest), 2 + len(order)))
-        text = _REDUCTIONS[node.kind].format(f"axis={reduced}, keepdims=True")
+        reduced = tuple(2 + order.index(i) for i in axes)
+        text = _REDUCTIONS[kind].format(f"axis={reduced}, keepdims=True")
         made = imp.formula(text, x=imp.arrange(value, order))
-    return imp.like(value, rest, made).without(removed)
+    return imp.like(value, order, made).without(removed)
 
 
 @reads("LpNormalization", "MeanVarianceNormalization", "CumSum")

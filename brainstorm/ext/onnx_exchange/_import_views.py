@@ -91,7 +91,7 @@ def _cut(imp: Importer, value: Value, shape: Sequence[int]) -> Value:
     ends = itertools.accumulate([1, *(value.sizes[i] for i in flat)], operator.mul)
     points = sorted({*ends, *itertools.accumulate([1, *shape], operator.mul)})
     features: list[int] = []
-    places: dict[int, list[int]] = {}  # start of an axis to the axes that start there, size 1 first
+    parts: list[int] = []  # the axes of the result, in the order of the tensor
     start = 1
     for axis in flat:
         end = start * value.sizes[axis]
@@ -99,31 +99,15 @@ def _cut(imp: Importer, value: Value, shape: Sequence[int]) -> Value:
         is_cut = len(cuts) > 2 and axis in LEAD
         if is_cut or any(b % a for a, b in itertools.pairwise(cuts)):
             raise imp.fail(f"no layer makes {imp.shown(shape)} of {imp.shown(value.shape)}.")
-        if axis in LEAD:
-            places.setdefault(start, []).append(axis)
-        else:
-            for a, b in itertools.pairwise(cuts):
-                places.setdefault(a, []).append(2 + len(features))
-                features.append(b // a)
+        sizes = [] if axis in LEAD else [b // a for a, b in itertools.pairwise(cuts)]
+        parts += [axis] if axis in LEAD else range(2 + len(features), 2 + len(features + sizes))
+        features += sizes
         start = end
     single = replace(value, axes=tuple((i,) for i in flat))
-    order = [i for i, axis in enumerate(flat) if axis not in LEAD]
-    x = imp.arrange(single, order)
-    if list(x.sizes[2:]) != (features := features or [1]):
-        x = imp.reshape(x, features)
-    sizes = x.sizes
-    axes: list[tuple[int, ...]] = []
-    start = 1
-    for size in shape:
-        end = start * size
-        if size == 1:
-            ones = [i for i in places.get(start, ()) if sizes[i] == 1]
-            axes.append((places[start].pop(places[start].index(ones[0])),) if ones else ())
-        else:
-            inside = [i for point in points if start <= point < end for i in places.get(point, ())]
-            axes.append(tuple(i for i in inside if sizes[i] != 1))
-        start = end
-    return replace(x, axes=tuple(axes))
+    x = imp.arrange(single, [i for i, axis in enumerate(flat) if axis not in LEAD])
+    if list(x.sizes[2:]) != (features or [1]):
+        x = imp.reshape(x, features or [1])
+    return replace(x, axes=regroup(x.sizes, parts, shape) or ())
 
 
 # -- parts ----------------------------------------------------------------------------------------

@@ -125,23 +125,25 @@ def _pick(imp: Importer, node: Node) -> Value:
 # -- images ---------------------------------------------------------------------------------------
 
 
-def _padding(
-    node: Node, image: Sequence[int], kernel: Sequence[int], strides: Sequence[int],
-    dilations: Sequence[int],
-) -> Sides:  # fmt: skip
+def _padding(node: Node, image: Sequence[int], kernel: Sequence[int]) -> Sides:
     """Return the padding (before, after) on each axis of an image."""
     axes, auto = len(kernel), node.options["auto_pad"]
     pads = list(node.options.get("pads", [0] * 2 * axes))
     if auto in (b"SAME_UPPER", b"SAME_LOWER"):
+        steps, gaps = (_per_axis(node, name, axes) for name in ("strides", "dilations"))
         wanted = [
             max(0, ((size - 1) // step) * step + gap * (cells - 1) + 1 - size)
-            for size, cells, step, gap in zip(image, kernel, strides, dilations, strict=True)
+            for size, cells, step, gap in zip(image, kernel, steps, gaps, strict=True)
         ]
         less, more = [w // 2 for w in wanted], [w - w // 2 for w in wanted]
         pads = [*less, *more] if auto == b"SAME_UPPER" else [*more, *less]
     if len(pads) != 2 * axes or min(pads) < 0:
         raise node.fail(f"expected two pads >= 0 for each of {axes} axes, got {pads}.")
     return [(int(a), int(b)) for a, b in zip(pads[:axes], pads[axes:], strict=True)]
+
+
+def _per_axis(node: Node, name: str, axes: int) -> list[int]:
+    return list(node.options.get(name, [1] * axes))
 
 
 def as_padding(sides: Sides) -> Any:
@@ -163,56 +165,50 @@ def _number(values: Sequence[int]) -> Any:
     return values[0] if len(values) == 1 else list(values)
 
 
-@reads("Conv")
-def _convolution(imp: Importer, node: Node) -> Value:
-    W = node.constant(1)
-    filters, axes, kernel = W.shape[0], W.ndim - 2, list(W.shape[2:])
-    if not 1 <= axes <= 3:
-        raise node.fail(f"no layer convolves over {axes} axes.")
-    strides = node.options.get("strides", [1] * axes)
-    dilations = node.options.get("dilations", [1] * axes)
+def _filtered(
+    imp: Importer, kind: str, kernel: Sequence[int], filters: int, **options: Any
+) -> Value:
+    """Add a convolution of either direction, whose weights are (filters or channels, ...)."""
+    node, axes = imp.node, len(kernel)
     value, order = images(imp, axes)
-    padding = _padding(node, value.shape[2:], kernel, strides, dilations)
     made = imp.add(
-        f"Convolution{axes}D",
+        kind,
         imp.arrange(value, order),
-        {"W": np.moveaxis(W, 1, -1), "bias": node.constant(2, np.zeros(filters))},
+        {
+            "W": np.moveaxis(node.constant(1), 1, -1),
+            "bias": node.constant(2, np.zeros(filters)),
+        },
         num_filters=filters,
         kernel_size=_number(kernel),
-        stride=_number(strides),
-        padding=as_padding(padding),
-        dilation=_number(dilations),
-        groups=node.options["group"],
+        stride=_number(_per_axis(node, "strides", axes)),
+        padding=as_padding(_padding(node, value.shape[2:], kernel)),
         activation="linear",
+        **options,
     )
     return imp.like(value, order, made)
+
+
+@reads("Conv")
+def _convolution(imp: Importer, node: Node) -> Value:
+    filters, _, *kernel = node.constant(1).shape
+    axes = len(kernel)
+    if not 1 <= axes <= 3:
+        raise node.fail(f"no layer convolves over {axes} axes.")
+    dilation = _number(_per_axis(node, "dilations", axes))
+    options = {"dilation": dilation, "groups": node.options["group"]}
+    return _filtered(imp, f"Convolution{axes}D", kernel, filters, **options)
 
 
 @reads("ConvTranspose")
 def _convolution_transpose(imp: Importer, node: Node) -> Value:
-    W, options = node.constant(1), node.options
-    strides, extra = options.get("strides", [1, 1]), options.get("output_padding", [0, 0])
-    plain = {"group": 1, "dilations": [1, 1], "auto_pad": b"NOTSET"}
-    for name, wanted in plain.items():
-        if options.get(name, wanted) != wanted or "output_shape" in options or W.ndim != 4:
-            raise node.fail("expected two axes, no groups, no dilation, and pads.")
+    (_, filters, *kernel), options = node.constant(1).shape, node.options
+    plain = {"group": 1, "dilations": [1, 1], "auto_pad": b"NOTSET", "output_shape": None}
+    if len(kernel) != 2 or any(options.get(name, x) != x for name, x in plain.items()):
+        raise node.fail("expected two axes, no groups, no dilation, and pads.")
+    extra = options.get("output_padding", [0, 0])
     if len(set(extra)) > 1:
         raise node.fail(f"expected the same output_padding for both axes, got {extra}.")
-    kernel = list(W.shape[2:])
-    value, order = images(imp, 2)
-    padding = _padding(node, value.shape[2:], kernel, strides, [1, 1])
-    made = imp.add(
-        "ConvolutionTranspose2D",
-        imp.arrange(value, order),
-        {"W": np.moveaxis(W, 1, -1), "bias": node.constant(2, np.zeros(W.shape[1]))},
-        num_filters=W.shape[1],
-        kernel_size=kernel,
-        stride=list(strides),
-        padding=as_padding(padding),
-        output_padding=extra[0],
-        activation="linear",
-    )
-    return imp.like(value, order, made)
+    return _filtered(imp, "ConvolutionTranspose2D", kernel, filters, output_padding=extra[0])
 
 
 @reads("MaxPool", "AveragePool")
@@ -225,35 +221,22 @@ def _pooling(imp: Importer, node: Node) -> Value:
         raise node.fail("no layer pools with dilations.")
     if any(node.used[1:]):
         raise node.fail("no layer gives the indices of the maxima.")
-    strides = list(options.get("strides", [1] * axes))
+    strides = _per_axis(node, "strides", axes)
     value, order = images(imp, axes)
-    sizes = value.shape[2:]
-    padding = _padding(node, sizes, kernel, strides, [1] * axes)
+    padding = _padding(node, value.shape[2:], kernel)
     x, is_up = imp.arrange(value, order), bool(options.get("ceil_mode"))
     if node.kind == "AveragePool" and options.get("count_include_pad") and any(map(any, padding)):
         # Padding that no window needs would be cells in which further windows begin.
-        most = list(up_to_last_cell(sizes, kernel, strides, padding)) if is_up else padding
+        most = up_to_last_cell(value.shape[2:], kernel, strides, padding) if is_up else padding
         padding = [(a, min(b, end)) for (a, b), (_, end) in zip(padding, most, strict=True)]
         x, padding = imp.add("Padding", x, padding=as_padding(padding)), [(0, 0)] * axes
-    made = imp.add(f"Pooling{axes}D", x,
-                   kernel_size=_number(kernel), type="max" if node.kind == "MaxPool" else "avg",
-                   stride=_number(strides), padding=as_padding(padding),
-                   ceil_mode=is_up)  # fmt: skip
-    return imp.like(value, order, made)
-
-
-@reads("GlobalMaxPool", "GlobalAveragePool")
-def _global_pooling(imp: Importer, node: Node) -> Value:
-    kind = "max" if node.kind == "GlobalMaxPool" else "avg"
-    axes = node.value().ndim - 2
-    value, order = images(imp, axes)
-    x = imp.arrange(value, order)
-    if axes == 2:
-        made = imp.add("GlobalPooling2D", x, type=kind)
-        return replace(made, axes=(value.axes[0], (2,), (), ()))
-    if axes in (1, 3):
-        made = imp.add(f"Pooling{axes}D", x, kernel_size=_number(x.sizes[2:-1]), type=kind)
-    else:
-        function, along = {"max": "max", "avg": "mean"}[kind], tuple(range(2, 2 + axes))
-        made = imp.formula(f"{function}(x, axis={along}, keepdims=True)", x=x)
+    made = imp.add(
+        f"Pooling{axes}D",
+        x,
+        kernel_size=_number(kernel),
+        type="max" if node.kind == "MaxPool" else "avg",
+        stride=_number(strides),
+        padding=as_padding(padding),
+        ceil_mode=is_up,
+    )
     return imp.like(value, order, made)
