@@ -71,7 +71,7 @@ def _with_numbers(text: str, arrays: Mapping[str, np.ndarray]) -> tuple[str, dic
 
 def enlarges(array: np.ndarray, value: Value) -> bool:
     """Return whether an array has an axis that a tensor lacks, or has with size 1."""
-    missing = len(value.axes) - array.ndim
+    missing = value.ndim - array.ndim
     sizes = zip(array.shape, value.shape[max(0, missing) :], strict=False)
     return missing < 0 or any(kept == 1 < size for size, kept in sizes)
 
@@ -84,7 +84,7 @@ def aligned(
     The first `common` axes must correspond; `None`: all.
     """
     common = rank if common is None else common
-    values = [replace(v, axes=((),) * (rank - len(v.axes)) + v.axes) for v in values]
+    values = [replace(v, axes=((),) * (rank - v.ndim) + v.axes) for v in values]
     lead = [
         next((part for v in values if (part := _lead_of(v.axes[i]))), ()) for i in range(common)
     ] + [()] * (rank - common)
@@ -133,7 +133,7 @@ def in_memory(imp: Importer, array: np.ndarray, value: Value) -> np.ndarray:
 
 def _with_axes_of(node: Node, array: np.ndarray, value: Value) -> np.ndarray:
     """Return an array with as many axes as a tensor, whose size is 1 where that has T or B."""
-    rank = len(value.axes)
+    rank = value.ndim
     array = array.reshape((1,) * (rank - array.ndim) + array.shape)
     lead = [i for i in range(rank) if value.is_mixed(i)]
     once = [slice(0, 1) if i in lead and array.strides[i] == 0 else slice(None)
@@ -165,9 +165,9 @@ def _where(imp: Importer, node: Node) -> Value:
 def _prelu(imp: Importer, node: Node) -> Value:
     value, slope = node.value(), node.get(1)
     order = value.order()
-    shape = (1,) * (len(value.axes) - np.ndim(slope)) + np.shape(slope)
+    shape = (1,) * (value.ndim - np.ndim(slope)) + np.shape(slope)
     varies = [i for i, size in enumerate(shape) if size > 1]
-    fits = len(shape) == len(value.axes) and shape[order[-1]] in (1, value.shape[order[-1]])
+    fits = len(shape) == value.ndim and shape[order[-1]] in (1, value.shape[order[-1]])
     if isinstance(slope, Value) or not fits or varies not in ([], order[-1:]):
         return combine(imp, "relu(x) + y * minimum(x, 0)", x=value, y=slope)
     options: dict[str, Any] = {} if varies else {"shared": True}

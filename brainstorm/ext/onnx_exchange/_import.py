@@ -91,7 +91,7 @@ class Importer(Builder):
         self.tensors: dict[str, Any] = {"": None}
         self.uses = Counter(name for node in self.nodes for name in node.input)
         self.uses.update(self.outputs)
-        self._shared: set[str] = set()
+        self._pending: Counter[str] = Counter()  # uses of paths, except by nodes that give a view
         self.whole: set[str] = set()
         self._integers: dict[str, str] = {}
         self.has_halves = False
@@ -103,10 +103,8 @@ class Importer(Builder):
     # -- for the functions that read nodes --------------------------------------------------------
 
     def is_alone(self, value: Value, count: int = 1) -> bool:
-        """Return whether only the node uses an input, in any view, and so many times."""
-        given = zip(self.node.names, self.node.inputs, strict=True)
-        names = [n for n, x in given if isinstance(x, Value) and x.path == value.path]
-        return bool(names) and names[0] not in self._shared and self.uses[names[0]] == count
+        """Return whether an output of a layer is used so many times only, in any view."""
+        return self._pending[value.path] == count
 
     def check_inference(self, is_training: bool) -> None:
         """Raise an error for the node in training mode: in older models all without is_test."""
@@ -247,16 +245,11 @@ class Importer(Builder):
         return list(self.add_layer(layer["@type"], inputs, arrays, get_kwargs(layer)).values())
 
     def _store(self, proto: Any, results: Sequence[Any]) -> None:
-        paths = {
-            self.tensors[name].path: name
-            for name in proto.input
-            if isinstance(self.tensors[name], Value)
-        }
+        given = {x.path for name in proto.input if isinstance(x := self.tensors[name], Value)}
         for name, result in zip(proto.output, results, strict=False):
             self.tensors[name] = result
-            seen = paths.get(result.path) if isinstance(result, Value) else None
-            if seen is not None and (self.uses[seen] > 1 or seen in self._shared):
-                self._shared.add(name)
+            if isinstance(result, Value):
+                self._pending[result.path] += self.uses[name] - (result.path in given)
 
     # -- outputs ----------------------------------------------------------------------------------
 
@@ -281,7 +274,7 @@ class Importer(Builder):
 
     def _output_order(self, name: str, value: Value) -> list[int]:
         """Return the features of an output in the wanted order: channels last."""
-        rank, features = len(value.axes), list(value.features)
+        rank, features = value.ndim, list(value.features)
         letters = self.layouts.get(name, "")
         if not letters and len(value.lead) == 1 and not self._is_ours:
             is_first = "BCL" in self.layouts.values() if rank == 3 else not self._channels_last()

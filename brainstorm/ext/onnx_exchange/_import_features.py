@@ -52,7 +52,7 @@ def _local_response_normalization(imp: Importer, node: Node) -> Value:
 
 @reads("LayerNormalization")
 def _layer_norm(imp: Importer, node: Node) -> Value:
-    value, rank = node.value(), len(node.value().axes)
+    value, rank = node.value(), node.value().ndim
     first = node.axis(node.options["axis"], rank)
     axes = list(range(first, rank))
     if set(axes) & set(value.lead):
@@ -73,7 +73,7 @@ def _layer_norm(imp: Importer, node: Node) -> Value:
         for name, array in (("gamma", gamma), ("beta", beta))
     }
     single = value.without(rest)
-    shift = rank - len(single.axes)
+    shift = rank - single.ndim
     rows = imp.arrange(single, [i - shift for i in order])
     return imp.like(value, order, imp.add("LayerNorm", rows, arrays, epsilon=epsilon))
 
@@ -145,7 +145,7 @@ def _reduction(imp: Importer, node: Node) -> Value:
 @reads("LpNormalization", "MeanVarianceNormalization", "CumSum")
 def _along_axes(imp: Importer, node: Node) -> Value:
     """Compute a formula along axes, which are kept."""
-    value, options, rank = node.value(), node.options, len(node.value().axes)
+    value, options, rank = node.value(), node.options, node.value().ndim
     if node.kind == "CumSum":
         axes = [int(node.constant(1))]
         if options["exclusive"] or options["reverse"]:
@@ -170,7 +170,7 @@ def _along_axes(imp: Importer, node: Node) -> Value:
 @reads("ArgMax")
 def _argmax(imp: Importer, node: Node) -> Value:
     value = node.value()
-    axis = node.axis(node.options["axis"], len(value.axes))
+    axis = node.axis(node.options["axis"], value.ndim)
     if axis not in value.features or node.options.get("select_last_index"):
         raise node.fail("no layer has an argmax over time steps or sequences, or the last one.")
     order = value.order(axis)

@@ -23,7 +23,7 @@ _ACTIVATIONS = {function: name for name, function in GATED_ACTIVATIONS.items()}
 def _recurrence(imp: Importer, node: Node) -> list[Any]:
     _check_recurrence(node)
     value = node.value()
-    if len(value.axes) != 3 or value.axes[:2] != ((0,), (1,)):
+    if value.ndim != 3 or value.axes[:2] != ((0,), (1,)):
         raise node.fail(
             f"expected (T, B, features), got {imp.shown(value.shape)}. A recurrence runs over "
             f"the time steps of the data: name the T axis of the input by axes."

@@ -53,7 +53,7 @@ def _resize(imp: Importer, node: Node) -> Value:
 
 def _wanted(node: Node, value: Value) -> dict[int, tuple[int, float]]:
     """Return the new sizes of the axes to resize, and the scales."""
-    rank = len(value.axes)
+    rank = value.ndim
     axes = [node.axis(i, rank) for i in node.options.get("axes", range(rank))]
     shape = [value.shape[i] for i in axes]
     if node.options.get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
@@ -142,7 +142,7 @@ def _blocks(imp: Importer, node: Node) -> Value:
 
 @reads("Pad")
 def _pad(imp: Importer, node: Node) -> Value:
-    value, rank = node.value(), len(node.value().axes)
+    value, rank = node.value(), node.value().ndim
     pads = node.axes() or node.options.get("paddings", [])
     axes = [node.axis(i, rank) for i in node.axes(3) or range(rank)]
     if len(pads) != 2 * len(axes):
@@ -189,8 +189,8 @@ def _padded(imp: Importer, value: Value, sides: Mapping[int, tuple[int, int]]) -
 @reads("Tile", "Expand")
 def _repeat(imp: Importer, node: Node) -> Value:
     value, wanted = node.value(), [int(size) for size in node.constant(1)]
-    rank = max(len(wanted), len(value.axes))
-    value = replace(value, axes=((),) * (rank - len(value.axes)) + value.axes)
+    rank = max(len(wanted), value.ndim)
+    value = replace(value, axes=((),) * (rank - value.ndim) + value.axes)
     wanted = [1] * (rank - len(wanted)) + wanted
     if min(wanted) < 1:
         raise node.fail(f"expected numbers >= 1, got {imp.shown(wanted)}.")

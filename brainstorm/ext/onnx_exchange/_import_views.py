@@ -36,13 +36,13 @@ def _shape(imp: Importer, node: Node) -> list[np.ndarray]:
 @reads("Transpose")
 def _transpose(imp: Importer, node: Node) -> Value:
     value = node.value()
-    perm = node.options.get("perm", range(len(value.axes))[::-1])
+    perm = node.options.get("perm", range(value.ndim)[::-1])
     return replace(value, axes=tuple(value.axes[i] for i in perm))
 
 
 @reads("Squeeze")
 def _squeeze(imp: Importer, node: Node) -> Value:
-    value, axes, rank = node.value(), node.axes(), len(node.value().axes)
+    value, axes, rank = node.value(), node.axes(), node.value().ndim
     if axes is None:
         axes = [i for i, size in enumerate(value.shape) if size == 1]
     axes = [node.axis(i, rank) for i in axes]
@@ -54,7 +54,7 @@ def _squeeze(imp: Importer, node: Node) -> Value:
 @reads("Unsqueeze")
 def _unsqueeze(imp: Importer, node: Node) -> Value:
     value, wanted = node.value(), node.axes() or []
-    rank = len(value.axes) + len(wanted)
+    rank = value.ndim + len(wanted)
     groups, places = iter(value.axes), {node.axis(i, rank) for i in wanted}
     axes = [() if i in places else next(groups) for i in range(rank)]
     has_time = imp.structures[value.path].scales_with_time
@@ -67,7 +67,7 @@ def _unsqueeze(imp: Importer, node: Node) -> Value:
 def _flatten(imp: Importer, node: Node) -> Value:
     value = node.value()
     axis = node.options["axis"]
-    axis += len(value.axes) * (axis < 0)
+    axis += value.ndim * (axis < 0)
     merged = [tuple(i for g in part for i in g) for part in (value.axes[:axis], value.axes[axis:])]
     return replace(value, axes=tuple(merged))
 
@@ -117,7 +117,7 @@ def _cut(imp: Importer, value: Value, shape: Sequence[int]) -> Value:
 def _concat(imp: Importer, node: Node) -> Value:
     values = list(node.inputs)
     first = next(v for v in values if isinstance(v, Value))
-    axis = node.axis(node.options["axis"], len(first.axes))
+    axis = node.axis(node.options["axis"], first.ndim)
     if axis in first.lead:
         raise node.fail("no layer joins time steps or sequences.")
     if not all(isinstance(value, Value) for value in values):
@@ -197,7 +197,7 @@ def _slice(imp: Importer, node: Node) -> Value:
     starts, ends = node.axes(1) or [], node.axes(2) or []
     axes, steps = node.axes(3) or range(len(starts)), node.axes(4) or [1] * len(starts)
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        axis = node.axis(axis, len(value.axes))
+        axis = node.axis(axis, value.ndim)
         size = value.shape[axis]
         first, last, _ = slice(start, end, step).indices(size)
         if step == -1 and (first, last) == (size - 1, -1) and value.axes[axis] == (0,):
@@ -214,7 +214,7 @@ def _slice(imp: Importer, node: Node) -> Value:
 @reads("Split")
 def _split(imp: Importer, node: Node) -> list[Value]:
     value = node.value()
-    axis = node.axis(node.options.get("axis", 0), len(value.axes))
+    axis = node.axis(node.options.get("axis", 0), value.ndim)
     sizes = split_sizes(node, value.shape[axis])
     ends = np.cumsum(sizes).tolist()
     return [

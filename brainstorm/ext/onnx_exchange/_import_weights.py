@@ -23,7 +23,7 @@ Sides = list[tuple[int, int]]
 
 def _linear(imp: Importer, value: Value, W: np.ndarray, bias: np.ndarray) -> Value:
     """Add a layer whose input is the last axis of a tensor; W is (in, out)."""
-    axis, out = len(value.axes) - 1, W.shape[1]
+    axis, out = value.ndim - 1, W.shape[1]
     if value.shape[-1] != len(W) or value.is_mixed(axis):
         raise imp.fail(f"no layer multiplies {imp.shown(value.shape)} and {W.shape}.")
     order = value.memory_order(value.features[:-1])
@@ -111,7 +111,7 @@ def _gather(imp: Importer, node: Node) -> Value:
 def _pick(imp: Importer, node: Node) -> Value:
     """Select indices of an axis, which is removed for a single index."""
     value, indices = node.value(), node.constant(1)
-    axis = node.axis(node.options["axis"], len(value.axes))
+    axis = node.axis(node.options["axis"], value.ndim)
     size = value.shape[axis]
     for index in indices.ravel().tolist():
         if not -size <= index < size:
@@ -156,7 +156,7 @@ def as_padding(sides: Sides) -> Any:
 def images(imp: Importer, axes: int) -> tuple[Value, list[int]]:
     """Return an input (N, C, ...), and the order of its features here."""
     value = imp.node.value()
-    if len(value.axes) != axes + 2 or value.lead != (0,):
+    if value.ndim != axes + 2 or value.lead != (0,):
         raise imp.fail(f"expected (N, C, {axes} more), got {imp.shown(value.shape)}.")
     return value, [*range(2, axes + 2), 1]
 
