@@ -791,7 +791,7 @@ STEPS = "(float[T, B, 4] x) => (float[A, B, C] y)"
          r"\(3,\) from the ONNX model"),
         (F4, "y = BatchNormalization <training_mode = 1> (x, v, v, v, v)", "got training_mode=1"),
         (STEPS, "a = ReduceMean(x, i00) y = Sub(x, a)", "no layer combines data with time steps"),
-        (F4, "y = Add(x, v3)", r"\(1, 3\) does not fit \(B, 4\)"),
+        (F4, "y = Add(x, v3)", r"\(3\) does not fit \(B, 4\)"),
         (F4, "y = ArgMax <axis = 0> (x)", "no layer has an argmax over time steps or sequences"),
         (F4, "y = Squeeze(x, i11)", r"expected axes of size 1, got \[4\]"),
         (F4, "y = MatMul(x, V3)", r"no layer multiplies \(B, 4\) and \(3, 3\)"),

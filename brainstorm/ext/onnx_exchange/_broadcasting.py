@@ -25,8 +25,8 @@ _LAYERS = {"x + y": "Add", "x * y": "Multiply"}
 def combine(imp: Importer, text: str, **operands: Any) -> Value:
     """Add a formula of tensors and arrays, whose names are one letter, and return its value.
 
-    Arrays of one number become part of the text, and others parameters. One tensor that the arrays
-    do not enlarge is left in the layout that it has in memory.
+    Arrays of one number become part of the text, and others parameters. One tensor without any of
+    these is left in the layout that it has in memory.
     """
     values = {x: v for x, v in operands.items() if isinstance(v, Value)}
     arrays = {x: v for x, v in operands.items() if not isinstance(v, Value)}
@@ -36,9 +36,8 @@ def combine(imp: Importer, text: str, **operands: Any) -> Value:
     rank = max(operand.ndim for operand in operands.values())
     values = dict(zip(values, aligned(imp.node, list(values.values()), rank), strict=True))
     largest = max(values.values(), key=lambda v: math.prod(v.shape))
-    if len(values) == 1 and not any(enlarges(array, largest) for array in arrays.values()):
-        held = {x: in_memory(imp, array, largest) for x, array in arrays.items()}
-        return replace(imp.formula(text, **values, **held), axes=largest.axes)
+    if len(values) == 1 and not arrays:
+        return replace(imp.formula(text, **values), axes=largest.axes)
     order = largest.order()
     inputs = {x: imp.arrange(value, order, mixed=True) for x, value in values.items()}
     held = {x: arranged(imp.node, array, largest, order) for x, array in arrays.items()}
@@ -67,13 +66,6 @@ def _with_numbers(text: str, arrays: Mapping[str, np.ndarray]) -> tuple[str, dic
         else:
             left[letter] = array
     return text, left
-
-
-def enlarges(array: np.ndarray, value: Value) -> bool:
-    """Return whether an array has an axis that a tensor lacks, or has with size 1."""
-    missing = value.ndim - array.ndim
-    sizes = zip(array.shape, value.shape[max(0, missing) :], strict=False)
-    return missing < 0 or any(kept == 1 < size for size, kept in sizes)
 
 
 def aligned(
@@ -110,38 +102,16 @@ def arranged(node: Node, array: np.ndarray, value: Value, order: Sequence[int]) 
     The axes of the array are those of the tensor, counted from the last; `order` are the axes of
     the tensor that are the features of the output.
     """
-    array = _with_axes_of(node, array, value)
-    others = [i for i in range(array.ndim) if i not in order]
-    shape = [array.shape[i] for i in order] or [1]
-    return array.transpose([*order, *others]).reshape(shape)
-
-
-def in_memory(imp: Importer, array: np.ndarray, value: Value) -> np.ndarray:
-    """Return an array with one axis for each feature of the output that a tensor is a view of."""
-    array = _with_axes_of(imp.node, array, value)
-    if any(size not in (1, whole) for size, whole in zip(array.shape, value.shape, strict=True)):
-        raise imp.fail(f"{imp.shown(array.shape)} does not fit {imp.shown(value.shape)}.")
-    missing = [i for i in range(2, len(value.sizes)) if i not in value.flat]
-    single = replace(value, axes=tuple((i,) for i in (*value.flat, *missing)))
-    sizes = [
-        value.sizes[i] if size != 1 else 1
-        for size, group in zip(array.shape, value.axes, strict=True)
-        for i in group
-    ]
-    return arranged(imp.node, array.reshape([*sizes, *[1] * len(missing)]), single, single.order())
-
-
-def _with_axes_of(node: Node, array: np.ndarray, value: Value) -> np.ndarray:
-    """Return an array with as many axes as a tensor, whose size is 1 where that has T or B."""
-    rank = value.ndim
-    array = array.reshape((1,) * (rank - array.ndim) + array.shape)
-    lead = [i for i in range(rank) if value.is_mixed(i)]
-    once = [slice(0, 1) if i in lead and array.strides[i] == 0 else slice(None)
-            for i in range(rank)]  # fmt: skip
+    array = array.reshape((1,) * (value.ndim - array.ndim) + array.shape)
+    lead = [i for i in range(value.ndim) if value.is_mixed(i)]
+    once = [slice(0, 1) if i in lead and stride == 0 else slice(None)
+            for i, stride in enumerate(array.strides)]  # fmt: skip
     array = node.bounded(array[tuple(once)])  # equal for all of T and B
     if any(array.shape[i] != 1 for i in lead):
         raise node.fail("no layer has constants for each time step or sequence.")
-    return array
+    others = [i for i in range(array.ndim) if i not in order]
+    shape = [array.shape[i] for i in order] or [1]
+    return array.transpose([*order, *others]).reshape(shape)
 
 
 #: Operator to a formula of its inputs.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.ext.onnx_exchange._body import BOOL, FLOATS, HALVES, INTEGERS
-from brainstorm.ext.onnx_exchange._broadcasting import combine, enlarges, in_memory
+from brainstorm.ext.onnx_exchange._broadcasting import arranged, combine
 from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.ext.onnx_exchange._node import Node, reads
 from brainstorm.ext.onnx_exchange._tables import (
@@ -221,12 +221,15 @@ def _biased(imp: Importer, value: Any, constant: Any) -> Value | None:
     if not isinstance(value, Value) or isinstance(constant, Value):
         return None
     entry = imp.entry(value)
-    if not _is_linear(entry) or not imp.is_alone(value) or enlarges(constant, value):
+    if not _is_linear(entry) or not imp.is_alone(value) or constant.ndim > value.ndim:
         return None
-    array = in_memory(imp, constant, value)
-    if array.size != array.shape[-1]:
+    array, bias = (
+        arranged(imp.node, constant, value, value.order()),
+        entry.arrays["parameters.bias"],
+    )
+    if array.size != array.shape[-1] or array.size not in (1, bias.size):
         return None
-    entry.arrays["parameters.bias"] = entry.arrays["parameters.bias"] + array.ravel()
+    entry.arrays["parameters.bias"] = bias + array.ravel()
     return value
 
 

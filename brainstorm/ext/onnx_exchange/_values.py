@@ -105,7 +105,7 @@ def regroup(
 ) -> tuple[tuple[int, ...], ...] | None:
     """Return which axes, in the order `flat`, form each axis of a new shape of as many elements.
 
-    `None` if one of them would be divided.
+    Those of size 1 only form axes of size 1. `None` if one of them would be divided.
     """
     groups, left = [], list(flat)
     for size in shape:
@@ -116,5 +116,5 @@ def regroup(
             found *= sizes[group[-1]]
         if found != size:
             return None
-        groups.append(tuple(group))
+        groups.append(tuple(i for i in group if sizes[i] != 1 or size == 1))
     return None if any(sizes[i] != 1 for i in left) else tuple(groups)
