@@ -510,6 +510,8 @@ CUBE = "(float[N, 2, 3, 4, 5] x) => (float[N, 2, D, H, W] y)"
         (NINE, 'y = Resize <mode = "linear", coordinate_transformation_mode = "align_corners"> '
          "(x, , long)", None),
         (CUBE, "y = Resize <axes = [2, 3, 4]> (x, , , deep)", None),
+        (ODD, "a = Conv <pads = [0, 1, 1, 1]> (x, K) y = Add(a, last)",
+         [("Convolution2D", "linear"), "Expression"]),
         (ODD, "y = LayerNormalization <axis = -1> (x, last)", None),
         (ODD, "y = LayerNormalization <axis = 2> (x, last)", None),
     ],
@@ -1111,6 +1113,7 @@ CONSTANTS = {
     "scale": np.float32([0.5, 0.25]), "twice": np.float32([1, 1, 2, 3]), "two": [2],
     "more": np.float32([1, 1, 1.6, 1.3]), "part": np.float32([1, 1, 0.6, 1.3]),
     "v": np.arange(1, 5, dtype=np.float32), "pair": C, "k": D[None], "one": np.int64(1),
+    "pairs": np.array([[0, 1], [1, 2]]), "last": [2], "far": [2**40],
     "blocks": np.float32([[1, 2], [3, 4]]), "none": np.zeros(0, np.int64),
 }  # fmt: skip
 
@@ -1140,6 +1143,10 @@ CONSTANTS = {
         (19, VECTORS, "BCL", "b = DequantizeLinear <axis = 0> (q, scale) y = Add(x, b)"),
         (21, VECTORS, "BCL", "b = DequantizeLinear <axis = 1, block_size = 2> (q, blocks) "
          "y = Add(x, b)"),
+        (21, VECTORS, "BCL", "s = ScatterND(row, pairs, pair) y = Add(x, s)"),
+        (21, VECTORS, "BCL", "a, b = Split <axis = 2, num_outputs = 2> (plane) y = Mul(x, b)"),
+        (21, numbers(4, 2, 7), "BCL", "y = Slice(x, last, far, last, two)"),
+        (21, VECTORS, "BCL", "s = Shape(x) e = Expand(row, s) y = Concat <axis = 1> (e, x)"),
         (21, VECTORS, "BCL", "s = CumSum <reverse = 1, exclusive = 1> (row, one) y = Add(x, s)"),
         (21, VECTORS, "BCL", "s = ConstantOfShape <value = float[1] {2.0}> (none) y = Mul(x, s)"),
         # Integers are divided towards zero.
