@@ -11,8 +11,10 @@ subclasses take precedence:
 Loading creates objects of registered classes only (every subclass registers itself) and runs no
 code from the description.
 
-Arguments of the library's constructors are compared with their annotations, unless a constructor
-checks them itself: an argument of another type raises an error everywhere.
+Arguments of the library's constructors are compared with their annotations. Attributes are checked
+whenever they are set: those that a constructor keeps like its arguments, and the names in
+``__constraints__``, which is merged over the classes too. How attributes must fit together is
+checked by constructors only.
 """
 
 from __future__ import annotations
@@ -22,13 +24,13 @@ import copy
 import functools
 import inspect
 import math
-import os
 import reprlib
-from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from brainstorm.constraints import Constraint, argument_names, constraints_of_arguments
 from brainstorm.errors import (
     MALFORMED,
     BrainstormError,
@@ -37,7 +39,6 @@ from brainstorm.errors import (
     shown,
 )
 from brainstorm.registry import Registry
-from brainstorm.utils import is_number
 
 __all__ = [
     "Describable",
@@ -60,6 +61,7 @@ class Describable:
 
     __undescribed__: Any = set()
     __default_values__: dict[str, Any] = {}
+    __constraints__: Mapping[str, Constraint] = {}
 
     #: The error for an argument of another type than its annotation.
     __argument_error__: ClassVar[type[ValidationError]] = ValidationError
@@ -70,12 +72,16 @@ class Describable:
         if "__init__" in vars(cls) and cls.__module__.startswith("brainstorm."):
             setattr(cls, "__init__", checking(vars(cls)["__init__"]))  # noqa: B010 (for mypy)
 
-    def __post_init__(self) -> None:
-        """Check the arguments of a constructor that `dataclass` has made."""
-        cls = next(c for c in type(self).__mro__ if "__dataclass_fields__" in vars(c))
-        if cls.__module__.startswith("brainstorm."):
-            init = vars(cls)["__init__"]
-            _check_types(self, init, {name: getattr(self, name) for name in _argument_names(init)})
+    def __setattr__(self, name: str, value: Any) -> None:
+        constraint = _constraints_of(type(self)).get(name)  # type: ignore[arg-type]  # classes are hashable
+        if constraint is not None and value not in constraint:
+            raise self.fail(name, constraint.expected, value)
+        super().__setattr__(name, value)
+
+    def fail(self, name: str, expected: str, got: Any) -> ValidationError:
+        """Return an error about the value of an attribute or argument."""
+        where = f"{type(self).__name__}.{name}"
+        return self.__argument_error__(f"{where}: expected {expected}, got {shown(got)}.")
 
     @classmethod
     def _merged(cls, attribute: str) -> dict[str, Any]:
@@ -109,7 +115,7 @@ class Describable:
         of_class = {name for name, value in hidden.items() if getattr(cls, name, new) is value}
         for name, value in {**hidden, **defaults}.items():
             if name not in of_class:
-                setattr(new, name, copy.deepcopy(value))
+                object.__setattr__(new, name, copy.deepcopy(value))
         described = {}
         for name, value in description.items():
             if name != "@type":
@@ -135,7 +141,7 @@ class Describable:
         kept = inspect.unwrap(init).__code__.co_names
         given = {}
         parameters = inspect.signature(init).parameters
-        for name in _argument_names(init):
+        for name in argument_names(init):
             if name in known:
                 given[name] = known[name]
             elif name in kept or parameters[name].default is inspect.Parameter.empty:
@@ -143,14 +149,11 @@ class Describable:
         return given
 
     def _check_complete(self) -> None:
-        """Raise an error if an attribute that a constructor keeps is missing or of a wrong type."""
+        """Raise an error if an attribute that a constructor keeps is missing."""
         for cls in type(self).__mro__:
             if inspect.isfunction(init := vars(cls).get("__init__")):
-                if cls.__module__.startswith("brainstorm."):
-                    kept = {n: vars(self)[n] for n in _argument_names(init) if n in vars(self)}
-                    _check_types(self, init, kept)
                 used = inspect.unwrap(init).__code__.co_names
-                for name in _argument_names(init):
+                for name in argument_names(init):
                     is_there = name in vars(self) or isinstance(getattr(cls, name, None), property)
                     if name in used and not is_there:
                         raise DescriptionError(
@@ -181,44 +184,10 @@ class Describable:
         return f"{type(self).__name__}({', '.join(given)})"
 
 
-def _is(*classes: type) -> Callable[[Any], bool]:
-    """Return a function that checks whether a value is an instance of one of the classes."""
-    return lambda v: isinstance(v, classes)
-
-
-def _are(kind: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Return a function that checks whether all elements of a list (or the like) are of a kind."""
-    return lambda v: isinstance(v, Collection) and not isinstance(v, str) and all(map(kind, v))
-
-
-def _is_number(value: Any) -> bool:
-    return is_number(value) and value == value  # not NaN
-
-
-#: Annotation, as text, to the expected values and a check of a value.
-_KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "None": ("None", lambda v: v is None),
-    "bool": ("True or False", lambda v: isinstance(v, np.bool_) or v in (True, False)),
-    "int": ("a number", _is_number),
-    "float": ("a number", _is_number),
-    "str": ("a string", _is(str)),
-    "os.PathLike[str]": ("a path", _is(str, os.PathLike)),
-    "PathLike": ("a path", _is(str, os.PathLike)),
-    "Sequence[str]": ("a list of strings", _are(_is(str))),
-    "Collection[str]": ("names", lambda v: isinstance(v, str) or _are(_is(str))(v)),
-    "Sequence[int]": ("a list of numbers", _are(_is_number)),
-    "Sequence[float]": ("a list of numbers", _are(_is_number)),
-    **{
-        f"Mapping[str, {kind}]": ("a dictionary", _is(Mapping))
-        for kind in ("Any", "float", "int", "tuple[int, ...]", "tuple[int, int]")
-    },
-}
-
-
 def checking(init: Callable[..., None]) -> Callable[..., None]:
     """Return a constructor that compares its arguments with their annotations.
 
-    The class has the error that it raises as ``__argument_error__``.
+    The class returns the error as `Describable.fail` does.
     """
 
     @functools.wraps(init)
@@ -230,8 +199,10 @@ def checking(init: Callable[..., None]) -> Callable[..., None]:
             raise
         except MALFORMED as error:
             failure = error
-        given = dict(zip(_argument_names(init), args, strict=False))
-        _check_types(self, init, {**given, **kwargs})
+        given = {**dict(zip(argument_names(init), args, strict=False)), **kwargs}
+        for name, constraint in constraints_of_arguments(init).items():
+            if name in given and given[name] not in constraint:
+                raise self.fail(name, constraint.expected, given[name])
         if failure is not None:
             raise _as_called(failure, type(self), checked)
 
@@ -250,27 +221,17 @@ def _as_called(error: Exception, cls: type, init: Callable[..., None]) -> Except
     return TypeError(f"{cls.__name__}.__init__() {text.removeprefix(place)}")
 
 
-def _check_types(owner: Any, init: Callable[..., None], given: Mapping[str, Any]) -> None:
-    """Compare arguments with the annotations of a constructor."""
-    for name, value in given.items():
-        kinds = init.__annotations__.get(name, "").split(" | ")
-        if all(kind in _KINDS and not _fits(kind, value) for kind in kinds):
-            words = " or ".join(dict.fromkeys(_KINDS[kind][0] for kind in kinds))
-            where = f"{type(owner).__name__}.{name}"
-            raise owner.__argument_error__(f"{where}: expected {words}, got {shown(value)}.")
-
-
-def _argument_names(init: Callable[..., None]) -> tuple[str, ...]:
-    """Return the argument names of a constructor, except ``self``."""
-    code = inspect.unwrap(init).__code__
-    return code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
-
-
-def _fits(kind: str, value: Any) -> bool:
-    try:
-        return bool(_KINDS[kind][1](value))
-    except MALFORMED:  # from comparing incomparable values
-        return False
+@functools.cache
+def _constraints_of(cls: Any) -> Mapping[str, Constraint]:
+    """Return the constraints of attributes: those of kept arguments, and those declared."""
+    found: dict[str, Constraint] = {}
+    for base in reversed(cls.__mro__):
+        init = vars(base).get("__init__")
+        if inspect.isfunction(init) and base.__module__.startswith("brainstorm."):
+            kept = inspect.unwrap(init).__code__.co_names
+            of_arguments = constraints_of_arguments(init)
+            found |= {name: of_arguments[name] for name in of_arguments if name in kept}
+    return found | cls._merged("__constraints__")
 
 
 class _Short(reprlib.Repr):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.constraints import number
 from brainstorm.errors import NetworkValidationError, ValidationError, shown
 from brainstorm.forks import cached_property
 from brainstorm.handlers.traces import Traceable
@@ -161,12 +162,12 @@ class ConstrainL2Norm(ValueModifier):
         limit: The maximum norm, above 0.
     """
 
+    __constraints__ = {"limit": number(0, low_open=True)}
+
     is_traceable = True
 
     def __init__(self, limit: float) -> None:
         super().__init__()
-        if not 0 < limit < float("inf"):
-            raise ValidationError(f"ConstrainL2Norm.limit: expected a number > 0, got {limit!r}.")
         self.limit = limit
 
     def __call__(self, handler: Handler, view: Array) -> None:
@@ -320,13 +321,10 @@ def _numbers(what: str, values: Any) -> np.ndarray:
 class _Decay(GradientModifier):
     """Base of penalties on the size of a parameter."""
 
+    __constraints__ = {"factor": number()}
+
     def __init__(self, factor: float) -> None:
         super().__init__()
-        is_number = isinstance(factor, (int, float, np.integer, np.floating))
-        if not is_number or not float("-inf") < factor < float("inf"):
-            raise ValidationError(
-                f"{type(self).__name__}.factor: expected a finite number, got {factor!r}."
-            )
         self.factor = factor
 
 

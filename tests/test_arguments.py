@@ -110,6 +110,35 @@ def test_an_argument_is_taken_or_refused_in_our_words(cls, name, needed):
         assert kinds != "float" or math.isfinite(value)
 
 
+def refusals(action):
+    """Return the names of the values that an action refuses in our words."""
+    found = set()
+    for value in SENSELESS:
+        try:
+            action(value)
+        except (BrainstormError, FileNotFoundError):
+            found.add(repr(value)[:20])
+    return found
+
+
+#: Arguments that constructors compare with others or with files, or turn into something else.
+COMPARED = {
+    "array", "dataset", "filename", "high", "hook", "iter", "log_name", "low", "names", "over_s",
+    "per_sequence", "run", "scale", "schedule", "scorers", "settings", "statistics", "steps",
+    "stepper", "sub_initializer", "values",
+    *("input_block", "input_gate", "forget_gate", "output_gate"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("cls", "name"), CASES, ids=lambda v: getattr(v, "__name__", v))
+def test_an_attribute_is_checked_like_the_argument(cls, name, needed):
+    arguments = needed.get(cls.__name__, {})
+    made = cls(**arguments)
+    if name in vars(made) and name not in COMPARED and not name.endswith("_dict"):
+        by_constructor = refusals(lambda value: cls(**{**arguments, name: value}))
+        assert refusals(lambda value: setattr(made, name, value)) >= by_constructor
+
+
 #: Package to its errors, where these are not plain ones.
 ERRORS = {
     **dict.fromkeys(("hooks", "training"), TrainingError),
@@ -122,6 +151,7 @@ ERRORS = {
     [
         (hooks.EarlyStopper, "log_name", 5, "a string"),
         (hooks.EarlyStopper, "restore_best", "no", "True or False"),
+        (hooks.EarlyStopper, "restore_best", np.array([True]), "True or False"),
         (hooks.SaveNetwork, "filename", 5, "a string or a path or None"),
         (hooks.StopOnNan, "logs_to_check", 5, "a string or a list of strings"),
         (training.ParameterGroup, "paths", 5, "a string or a list of strings"),
@@ -130,15 +160,20 @@ ERRORS = {
         (Minibatches, "drop_last", "no", "True or False"),
         (Minibatches, "per_sequence", 5, "names"),
         (data_iterators.Pad, "value_dict", 5, "a dictionary or None"),
-        (scorers.FScore, "beta", "x", "a number"),
+        (scorers.FScore, "beta", "x", "a number in [0, inf)"),
         (scorers.AreaUnderCurve, "name", 5, "a string or None"),
-        (initializers.Gaussian, "mean", math.nan, "a number"),
+        (initializers.Gaussian, "mean", math.nan, "a finite number"),
     ],
 )
 def test_what_is_of_another_kind_is_refused(cls, name, value, expected):
     kind = ERRORS.get(cls.__module__.split(".")[1], ValidationError)
-    text = f"^{cls.__name__}.{name}: expected {expected}, got {value!r}.$"
-    with pytest.raises(kind, match=text):
+    place = (
+        f"hook '{cls.__name__}' ({cls.__name__}), "
+        if issubclass(cls, hooks.Hook)
+        else f"{cls.__name__}."
+    )
+    text = re.escape(f"{place}{name}: expected {expected}, got {value!r}.")
+    with pytest.raises(kind, match=f"^{text}$"):
         cls(**{**NEEDED.get(cls.__name__, {}), name: value})
 
 
@@ -148,7 +183,9 @@ def test_options_that_are_handed_on_are_checked_and_own_annotations_are_not():
             super().__init__(**options)
 
     Mine(count="many")
-    with pytest.raises(TrainingError, match=r"Mine.verbose: expected True or False or None, got 3"):
+    with pytest.raises(
+        TrainingError, match=r"hook 'Mine' \(Mine\), verbose: expected True or False or None, got 3"
+    ):
         Mine(verbose=3)
     with pytest.raises(ValidationError, match=r"Precision.out_name: expected a string, got 3"):
         scorers.Precision(out_name=3)
@@ -235,7 +272,7 @@ def endless():
         ),
         (
             lambda: initializers.EchoState(-1),
-            "EchoState: expected spectral_radius >= 0, got -1",
+            "EchoState.spectral_radius: expected a number in [0, inf), got -1",
         ),
         (
             lambda: initializers.DenseSqrtFanIn(math.inf),
@@ -252,7 +289,7 @@ def endless():
         ),
         (
             lambda: training.SgdStepper(1e39),
-            "SgdStepper.learning_rate: expected a finite number >= 0, got 1e+39.",
+            "SgdStepper.learning_rate: expected a finite number >= 0 in float32, got 1e+39.",
         ),
         (
             lambda: training.find_learning_rate(network(), None, IMAGES),

@@ -211,7 +211,7 @@ def test_of_a_target_that_is_nan_there_is_no_score_unless_it_does_not_count():
     ("scorer", "t", "p", "text"),
     [
         (Precision(2), [0], [[1, 0]],
-         "scorer 'Precision', of_class: expected one of the 2 columns of the predictions, got 2"),
+         "Precision.of_class: expected one of the 2 columns of the predictions, got 2"),
         (Recall(), [2], [[1]],
          "scorer 'Recall': expected targets 1 for yes and 0 or -1 for no, got 2"),
         (Hamming(), [0.5], [[1]], "scorer 'Hamming': expected targets 1 for yes"),
@@ -229,9 +229,9 @@ def test_targets_and_classes_that_there_are_not(scorer, t, p, text):
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: Precision(-1), "scorer 'Precision', of_class: expected an integer >= 0 or None"),
+        (lambda: Precision(-1), "Precision.of_class: expected an integer >= 0 or None"),
         (lambda: Precision(1.5), "of_class: expected an integer >= 0 or None, got 1.5"),
-        (lambda: FScore(-1), "scorer 'FScore', beta: expected a finite number >= 0, got -1"),
+        (lambda: FScore(-1), "FScore.beta: expected a number in [0, inf), got -1"),
         (lambda: AreaUnderCurve().aggregate([(1, 0.1, 0), (1, 0.2, 1), (1, 0.2, 2)]),
          "scorer 'AreaUnderCurve': expected two kinds of targets, for yes and no, got 3: [0.0"),
     ],

@@ -307,7 +307,10 @@ def test_wrong_shapes(kind, what):
 @pytest.mark.parametrize(
     ("cls", "argument", "text"),
     [
-        *((ConstrainL2Norm, v, f".limit: expected a number > 0, got {v}") for v in (0, inf, nan)),
+        *(
+            (ConstrainL2Norm, v, rf".limit: expected a number in \(0, inf\), got {v}")
+            for v in (0, inf, nan)
+        ),
         (MaskValues, [[1], [2, 3]], ": mask: expected an array of numbers, with"),
         (FreezeValues, "all", ": weights: expected an array of numbers, with"),
         *(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.constraints import number
 from brainstorm.data_iterators.base_iterator import Batch, DataIterator, Wrapper
 from brainstorm.utils import Array
 
@@ -254,8 +255,8 @@ class Rotate90(_OfImages):
         turns = self.rnd.randint(1, 4, array.shape[1])
         turns[self.rnd.random_sample(array.shape[1]) >= self.prob_dict[name]] = 0
         turned = array.copy()
-        for number in (1, 2, 3):
-            turned[:, turns == number] = np.rot90(array[:, turns == number], number, axes=(2, 3))
+        for count in (1, 2, 3):
+            turned[:, turns == count] = np.rot90(array[:, turns == count], count, axes=(2, 3))
         return turned
 
 
@@ -312,6 +313,8 @@ class MixUp(Wrapper):
             arrays (T, B, 1).
     """
 
+    __constraints__ = {"alpha": number(0.001, 1000)}
+
     draws_per_sequence = True
 
     def __init__(
@@ -325,7 +328,6 @@ class MixUp(Wrapper):
         super().__init__(iter, dict.fromkeys(names))
         if not self.settings:
             raise self._fail("expected names of data to mix, got none")
-        self._check_number("alpha", alpha, 0.001, 1000)
         self.alpha = alpha
 
     def transform_batch(self, batch: Batch) -> Batch:

@@ -10,6 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from brainstorm.constraints import Constraint, integer, is_among, is_flag
 from brainstorm.data_iterators.base_iterator import Batch, DataIterator
 from brainstorm.data_iterators.data_checks import check_data, check_finite, is_in_memory
 from brainstorm.data_iterators.watched_files import MappedFile
@@ -63,6 +64,14 @@ class PlannedBatches(DataIterator):
             that depend on the whole batch (e.g. its number of time steps) are not affected.
     """
 
+    __constraints__: Any = {
+        "batch_size": integer(1),
+        "shuffle": Constraint(
+            "True, False, 'batches' or, at first, weights",
+            lambda v: is_flag(v) or is_among(v, ("batches",)),
+        ),
+    }
+
     length: int
     own: Callable[[np.ndarray], np.ndarray]
 
@@ -74,20 +83,17 @@ class PlannedBatches(DataIterator):
         shuffle: bool | str | Sequence[float],
         drop_last: bool = False,
     ) -> None:
-        self._check_int("batch_size", batch_size)
+        self.batch_size = batch_size
         self.weights: np.ndarray | None = None
         if isinstance(shuffle, (list, tuple, np.ndarray)):
             self.weights, shuffle = self._check_weights(shuffle, sample_size), True
-        elif shuffle not in (True, False, "batches"):
-            raise self._fail(
-                f"expected shuffle to be True, False, 'batches' or weights, got {shuffle!r}"
-            )
-        left = sample_size % int(batch_size)
-        super().__init__(data_shapes, sample_size // int(batch_size) + (left > 0 and not drop_last))
+        self.shuffle = shuffle
+        if shuffle != "batches":
+            self.shuffle = bool(shuffle)
+        left = sample_size % batch_size
+        super().__init__(data_shapes, sample_size // batch_size + (left > 0 and not drop_last))
         self.own = np.asarray
         self.sample_size = sample_size
-        self.batch_size = int(batch_size)
-        self.shuffle = shuffle if shuffle == "batches" else bool(shuffle)
         self.drop_last = bool(drop_last)
         if not self.length:
             raise self._fail(

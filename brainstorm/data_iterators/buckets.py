@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.constraints import integer
 from brainstorm.data_iterators.base_iterator import Batch
 from brainstorm.data_iterators.batches import PlannedBatches
 from brainstorm.data_iterators.data_checks import NUMBERS, check_finite
@@ -47,6 +48,8 @@ class BucketedMinibatches(PlannedBatches):
         IteratorValidationError: The arrays or arguments are not valid or do not fit together.
     """
 
+    __constraints__ = {"pool": integer(1)}
+
     def __init__(
         self,
         batch_size: int = 1,
@@ -58,7 +61,7 @@ class BucketedMinibatches(PlannedBatches):
         drop_last: bool = False,
         **named_data: Sequence[Array],
     ) -> None:
-        self._check_int("pool", pool)
+        self.pool = pool
         self._set_per_sequence(per_sequence, named_data)
         self.over_s = self._chosen("over_s", over_s, named_data)
         for name in sorted(self.over_s & self.per_sequence):
@@ -77,7 +80,6 @@ class BucketedMinibatches(PlannedBatches):
         shapes = {name: self._features(name, arrays[0]) for name, arrays in self.data.items()}
         shapes.update((MASKS[time], (1,)) for time in self.lengths)
         super().__init__(shapes, len(self.seq_lens), batch_size, shuffle, drop_last)
-        self.pool = int(pool)
 
     def _describe_epoch(self) -> dict[str, Any]:
         steps = sum(int(lengths.sum()) for lengths in self.lengths.values())

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import h5py
 import numpy as np
 
+from brainstorm.constraints import integer
 from brainstorm.data_iterators.base_iterator import Batch
 from brainstorm.data_iterators.batches import PlannedBatches, find_mask, lengths_from_mask, take
 from brainstorm.data_iterators.data_checks import check_data, find_non_finite
@@ -65,6 +66,8 @@ class Hdf5Minibatches(PlannedBatches):
         IteratorValidationError: The data sets or arguments are not valid or do not fit together.
     """
 
+    __constraints__ = {"window": integer(1)}
+
     def __init__(
         self,
         filename: PathLike,
@@ -78,7 +81,7 @@ class Hdf5Minibatches(PlannedBatches):
         drop_last: bool = False,
         **named_paths: str,
     ) -> None:
-        self._check_int("window", window)
+        self.window = window
         self._set_per_sequence(per_sequence, named_paths)
         self.filename = os.path.abspath(filename)
         self.named_paths = named_paths
@@ -93,7 +96,6 @@ class Hdf5Minibatches(PlannedBatches):
                 for name, array in data.items()
             )
         super().__init__(shapes, sample_size, batch_size, shuffle, drop_last)
-        self.window = int(window)
         self.check_finite = check_finite
         self._cut_by = cut_according_to and find_mask(self, cut_according_to, named_paths)
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.constraints import integer
 from brainstorm.data_iterators.batches import Minibatches
-from brainstorm.describable import checking
+from brainstorm.describable import Describable, checking
 from brainstorm.errors import IteratorValidationError
 from brainstorm.utils import Array
 
@@ -28,6 +29,7 @@ class Chunk(dict[str, Array]):
     """
 
     __argument_error__ = IteratorValidationError
+    fail = Describable.fail
 
     @checking
     def __init__(self, data: Mapping[str, Any], continues: bool) -> None:
@@ -63,6 +65,8 @@ class SequenceChunks(Minibatches):
         IteratorValidationError: The arrays or arguments are not valid or do not fit together.
     """
 
+    __constraints__ = {"chunk_length": integer(1)}
+
     gives_sequences = True
 
     def __init__(
@@ -76,7 +80,7 @@ class SequenceChunks(Minibatches):
         drop_last: bool = False,
         **named_data: Array,
     ) -> None:
-        self._check_int("chunk_length", chunk_length)
+        self.chunk_length = chunk_length
         super().__init__(
             batch_size,
             shuffle,
@@ -91,7 +95,6 @@ class SequenceChunks(Minibatches):
                 raise self._fail("expected another name: this one is that of the ends", ENDS)
             self.per_sequence |= {ENDS}
             self.data_shapes[ENDS] = (1,)
-        self.chunk_length = int(chunk_length)
         self.length *= -(-self.time_size // self.chunk_length)
 
     def _describe_epoch(self) -> dict[str, Any]:

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.constraints import number
 from brainstorm.errors import TrainingError
 from brainstorm.hooks.base import Hook, Iterators, check_counts
 from brainstorm.hooks.checkpoints import SaveCheckpoint
 from brainstorm.hooks.stoppers import EarlyStopper
 from brainstorm.optree import formula
-from brainstorm.utils import Array, is_number
+from brainstorm.utils import Array
 
 
 @formula
@@ -46,6 +47,7 @@ class AverageWeights(Hook):
     """
 
     __undescribed__ = {"average", "_handler", "_share", "_count", "_restored"}
+    __constraints__ = {"decay": number(0, 1, high_open=True)}
 
     average: Array = None
     _handler: Any = None
@@ -63,8 +65,6 @@ class AverageWeights(Hook):
         interval: int = 1,
     ) -> None:
         super().__init__(name, timescale, interval)
-        if not is_number(decay) or not 0 <= decay < 1:
-            raise self.fail("decay", "a number in [0, 1)", decay)
         self.decay = decay
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:

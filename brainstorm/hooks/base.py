@@ -12,9 +12,10 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from brainstorm.constraints import one_of, whole
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError, UnknownPathError, shown, unknown
-from brainstorm.utils import flatten_keys, is_number, is_whole, warn_once
+from brainstorm.utils import flatten_keys, is_number, warn_once
 
 #: Gets warnings, and everything that a training records, printed or not (at level INFO).
 LOG = logging.getLogger("brainstorm")
@@ -73,6 +74,7 @@ class Hook(Describable):
     __default_values__ = {"timescale": "epoch", "interval": 1, "verbose": None}
 
     __argument_error__ = TrainingError
+    __constraints__: Any = {"timescale": one_of("epoch", "update"), "interval": whole()}
     role = "writer"
     idempotent = False
     trainer: Any = None
@@ -110,16 +112,13 @@ class Hook(Describable):
         verbose: bool | None = None,
     ) -> None:
         self.__name__ = type(self).__name__ if name is None else name
+        if not isinstance(self.__name__, str) or not self.__name__ or "." in self.__name__:
+            raise self.fail("name", "a non-empty string without dots", name)
         self.timescale = timescale
         self.interval = interval
         self.verbose = verbose
         self.priority = 0
         Hook.begin_anew(self, {})
-        if not isinstance(self.__name__, str) or not self.__name__ or "." in self.__name__:
-            raise self.fail("name", "a non-empty string without dots", name)
-        self.check_choice("timescale", timescale, ("epoch", "update"))
-        if not is_whole(interval):
-            raise self.fail("interval", "an integer >= 1", interval)
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Prepare for a training; called before the first pass.
@@ -218,8 +217,9 @@ class Hook(Describable):
 
     def check_choice(self, option: str, value: Any, choices: tuple[str, ...]) -> None:
         """Raise the error of `fail` unless `value` is one of the choices."""
-        if value not in choices:
-            raise self.fail(option, " or ".join(repr(choice) for choice in choices), value)
+        allowed = one_of(*choices)
+        if value not in allowed:
+            raise self.fail(option, allowed.expected, value)
 
     def check_name(self, kind: str, name: str, choices: Iterable[str], remedy: str = "") -> None:
         """Raise an error that lists the choices unless `name` is one of them."""

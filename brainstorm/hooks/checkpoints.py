@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from brainstorm.constraints import number, whole
 from brainstorm.describable import get_description
 from brainstorm.hooks.base import Iterators, StoredPath, check_counts
 from brainstorm.hooks.criteria import LogJudge
 from brainstorm.hooks.savers import FileSaver
-from brainstorm.utils import is_number, is_whole
+from brainstorm.utils import is_number
 
 
 class SaveCheckpoint(LogJudge, FileSaver):
@@ -40,6 +40,7 @@ class SaveCheckpoint(LogJudge, FileSaver):
 
     state_names = ("_kept", "best_so_far")
     __undescribed__ = {"_saved_at"}
+    __constraints__ = {"minutes": number(0).or_none(), "keep": whole()}
     __default_values__ = {"minutes": None, "keep": 1, "best": None, "criterion": None}
 
     kind = "Run file"
@@ -59,14 +60,10 @@ class SaveCheckpoint(LogJudge, FileSaver):
         criterion: str | None = None,
     ) -> None:
         super().__init__(filename, name, timescale, interval)
-        if minutes is not None and not (is_number(minutes) and 0 <= minutes < math.inf):
-            raise self.fail("minutes", "a number >= 0 or None", minutes)
-        if not is_whole(keep):
-            raise self.fail("keep", "an integer >= 1", keep)
         self.minutes = minutes
-        self.keep = int(keep)
+        self.keep = keep
         self.best = best
-        self.set_criterion(criterion)
+        self.criterion = criterion
 
     @property
     def kept(self) -> list[str]:
@@ -150,8 +147,8 @@ class SaveCheckpoint(LogJudge, FileSaver):
         kept, best = state["kept"], state["best_so_far"]
         if not isinstance(kept, list):
             raise self.fail("kept", "a list of numbers of updates", kept)
-        for number in kept:
-            check_counts(self.place, kept=number)
+        for update in kept:
+            check_counts(self.place, kept=update)
         if not (best is None or is_number(best)):
             raise self.fail("best_so_far", "a number or None", best)
         super().set_state(state)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from brainstorm.constraints import one_of
 from brainstorm.errors import TrainingError, unknown
 from brainstorm.hooks.base import Hook, find_moment, find_values
 from brainstorm.scorers import Scorer
@@ -22,6 +23,9 @@ class LogJudge(Hook):
     """A hook that decides which values of a log are better, by its `criterion` or the log's."""
 
     __undescribed__: Any = {"_is_turn"}
+    __constraints__: Any = {"criterion": one_of(*CRITERIA).or_none()}
+
+    criterion: str | None
 
     _is_turn = True  # whether it would be called in any case, and not only for a value of the log
 
@@ -33,12 +37,6 @@ class LogJudge(Hook):
         self._is_turn = Hook.is_turn(self, timescale, count)
         last = find_moment(self.trainer.logs, log_name)
         return self._is_turn or last is None or last.timescale == timescale
-
-    def set_criterion(self, criterion: str | None) -> None:
-        """Set the criterion, ``'min'``, ``'max'``, or `None` for that of the log."""
-        if criterion is not None:
-            self.check_choice("criterion", criterion, CRITERIA)
-        self.criterion = criterion
 
     def prefers_high(self, log_name: str, net: Any) -> bool:
         """Return whether high values are better.

@@ -6,6 +6,7 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
+from brainstorm.constraints import Constraint, is_int
 from brainstorm.hooks._page_content import SCRIPT, make_content, make_page
 from brainstorm.hooks.base import Hook, Iterators, write_line
 
@@ -35,6 +36,10 @@ class LivePage(Hook):
 
     __undescribed__ = {"_server", "_content", "_wanted", "_begin", "_renewed"}
 
+    __constraints__ = {
+        "port": Constraint("an integer from 0 to 65535", lambda v: is_int(v) and 0 <= v < 2**16)
+    }
+
     _server: PageServer | None = None
     _content = ""
     _wanted = True
@@ -53,8 +58,6 @@ class LivePage(Hook):
         verbose: bool | None = True,
     ) -> None:
         super().__init__(name, timescale, interval, verbose)
-        if type(port) is not int or not 0 <= port < 2**16:
-            raise self.fail("port", "an integer from 0 to 65535", port)
         self.port = port
 
     @property

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.constraints import number, whole
 from brainstorm.errors import FileFormatError, see
 from brainstorm.files import RunFile, read_run_file
 from brainstorm.hooks.averaging import AverageWeights
@@ -15,7 +16,6 @@ from brainstorm.hooks.base import Iterators, check_counts, put_values
 from brainstorm.hooks.checkpoints import SaveCheckpoint
 from brainstorm.hooks.modifiers import ModifyStepperAttribute
 from brainstorm.hooks.stoppers import StopOnNan
-from brainstorm.utils import is_number, is_whole
 
 
 class ReturnToCheckpoint(StopOnNan):
@@ -42,6 +42,7 @@ class ReturnToCheckpoint(StopOnNan):
 
     state_names = ("returns",)
     __undescribed__ = {"_existing"}
+    __constraints__ = {"factor": number(0, 1, low_open=True), "most_returns": whole()}
 
     returns = 0
     _existing: Mapping[str, tuple[int, int]] = {}  # files to their times, and the last update
@@ -63,12 +64,8 @@ class ReturnToCheckpoint(StopOnNan):
         super().__init__(
             logs_to_check, check_parameters, check_training_loss, name, timescale, interval, verbose
         )
-        if not is_number(factor) or not 0 < factor <= 1:
-            raise self.fail("factor", "a number above 0 and at most 1", factor)
-        if not is_whole(most_returns):
-            raise self.fail("most_returns", "an integer >= 1", most_returns)
         self.factor = factor
-        self.most_returns = int(most_returns)
+        self.most_returns = most_returns
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Check that there will be checkpoints, and a learning rate.

@@ -230,7 +230,7 @@ class SaveBestNetwork(LogJudge, Saver):
     ) -> None:
         super().__init__(filename, name, timescale, interval, verbose)
         self.log_name = log_name
-        self.set_criterion(criterion)
+        self.criterion = criterion
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Keep the architecture, and check that it is known which values are best.

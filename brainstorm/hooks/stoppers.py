@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from brainstorm.constraints import at_least, number, whole
 from brainstorm.errors import see
 from brainstorm.hooks.base import (
     Hook,
@@ -20,7 +21,6 @@ from brainstorm.hooks.base import (
     take_values,
 )
 from brainstorm.hooks.criteria import LogJudge
-from brainstorm.utils import is_number, is_whole
 
 
 class _Stopper(Hook):
@@ -40,6 +40,8 @@ class StopAfterEpoch(_Stopper):
         name, verbose: See `Hook`.
     """
 
+    __constraints__ = {"max_epochs": at_least(0)}
+
     def __init__(
         self,
         max_epochs: int,
@@ -49,8 +51,6 @@ class StopAfterEpoch(_Stopper):
         verbose: bool | None = None,
     ) -> None:
         super().__init__(name, timescale, interval, verbose)
-        if not is_number(max_epochs) or not max_epochs >= 0:
-            raise self.fail("max_epochs", "a number >= 0", max_epochs)
         self.max_epochs = max_epochs
 
     def is_turn(self, timescale: str, count: int) -> bool:
@@ -73,7 +73,7 @@ class _LogStopper(LogJudge, _Stopper):
     def __init__(self, log_name: str, criterion: str | None, *common: Any) -> None:
         super().__init__(*common)
         self.log_name = log_name
-        self.set_criterion(criterion)
+        self.criterion = criterion
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
         """Ignore values that were logged of another network."""
@@ -115,6 +115,7 @@ class EarlyStopper(_LogStopper):
     __default_values__ = {
         "patience": 1, "min_delta": 0.0, "first_epoch": 1, "restore_best": False,
     }  # fmt: skip
+    __constraints__ = {"patience": at_least(1), "min_delta": number(0), "first_epoch": whole()}
     state_names = ("_seen", "_best", "_kept")
     __undescribed__ = {"_restored"}
 
@@ -137,12 +138,6 @@ class EarlyStopper(_LogStopper):
         restore_best: bool = False,
     ) -> None:
         super().__init__(log_name, criterion, name, timescale, interval, verbose)
-        if not is_number(patience) or not patience >= 1:
-            raise self.fail("patience", "a number >= 1", patience)
-        if not is_number(min_delta) or not 0 <= min_delta < math.inf:
-            raise self.fail("min_delta", "a number >= 0", min_delta)
-        if not is_whole(first_epoch):
-            raise self.fail("first_epoch", "an integer >= 1", first_epoch)
         self.patience = patience
         self.min_delta = min_delta
         self.first_epoch = first_epoch
@@ -178,14 +173,14 @@ class EarlyStopper(_LogStopper):
 
     def _look_at(self, values: Sequence[float], epoch_nr: int, sign: float) -> None:
         """Find the best value, including the new ones; of equal values the first counts."""
-        for number in range(self._seen, len(values)):
-            is_late = self.restore_best and number < len(values) - 1
+        for index in range(self._seen, len(values)):
+            is_late = self.restore_best and index < len(values) - 1
             if epoch_nr < self.first_epoch or is_late:
-                self._ignored = number + 1
-            if number <= self._ignored or self._improves(
-                sign * values[number], sign * values[self._best]
+                self._ignored = index + 1
+            if index <= self._ignored or self._improves(
+                sign * values[index], sign * values[self._best]
             ):
-                self._best = number
+                self._best = index
         self._seen = len(values)
 
     def _improves(self, cost: float, best: float) -> bool:
@@ -218,8 +213,6 @@ class StopAfterThresholdReached(_LogStopper):
         verbose: bool | None = None,
     ) -> None:
         super().__init__(log_name, criterion, name, timescale, interval, verbose)
-        if not is_number(threshold) or math.isnan(threshold):
-            raise self.fail("threshold", "a number", threshold)
         self.threshold = threshold
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:

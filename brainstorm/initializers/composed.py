@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import ValidationError
+from brainstorm.constraints import integer
 from brainstorm.initializers.base_initializer import (
     Initializer,
     Shape,
@@ -60,17 +60,15 @@ class LstmOptInit(Initializer):
 class _Sparse(Initializer):
     """Values of another initializer, except that all but a fixed number per line are zero."""
 
+    __constraints__ = {"connections": integer(1)}
+
     _axis: int
 
     def __init__(self, sub_initializer: Any, connections: int = 15) -> None:
         super().__init__()
         as_initializer(sub_initializer)
-        if not isinstance(connections, (int, np.integer)) or connections < 1:
-            raise ValidationError(
-                f"{type(self).__name__}: expected an int connections >= 1, got {connections!r}"
-            )
         self.sub_initializer = sub_initializer
-        self.connections = int(connections)
+        self.connections = connections
 
     def __call__(self, shape: Shape) -> Array:
         """Return the other initializer's values, most of them replaced by 0."""

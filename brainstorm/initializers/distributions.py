@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from brainstorm.constraints import number
 from brainstorm.errors import ValidationError
 from brainstorm.initializers.base_initializer import Initializer, Shape
 from brainstorm.utils import Array
@@ -17,10 +18,10 @@ class Gaussian(Initializer):
         mean: Mean.
     """
 
+    __constraints__ = {"std": number(0), "mean": number()}
+
     def __init__(self, std: float = 0.1, mean: float = 0.0) -> None:
         super().__init__()
-        if not std >= 0:
-            raise ValidationError(f"Gaussian: expected std >= 0, got {std!r}")
         self.std = std
         self.mean = mean
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from brainstorm.errors import ValidationError, unknown
+from brainstorm.constraints import number, one_of
 from brainstorm.initializers.base_initializer import Initializer, Shape
 from brainstorm.utils import Array, product
 
@@ -21,12 +21,10 @@ class EchoState(Initializer):
         spectral_radius: Modulus of the largest eigenvalue.
     """
 
+    __constraints__ = {"spectral_radius": number(0)}
+
     def __init__(self, spectral_radius: float = 1.0) -> None:
         super().__init__()
-        if not spectral_radius >= 0:
-            raise ValidationError(
-                f"EchoState: expected spectral_radius >= 0, got {spectral_radius!r}"
-            )
         self.spectral_radius = spectral_radius
 
     def __call__(self, shape: Shape) -> Array:
@@ -49,10 +47,10 @@ class Identity(Initializer):
         enforce_square: Whether a matrix that is not square raises an error.
     """
 
+    __constraints__ = {"scale": number(), "std": number(0)}
+
     def __init__(self, scale: float = 1.0, std: float = 0.01, enforce_square: bool = True) -> None:
         super().__init__()
-        if not std >= 0:
-            raise ValidationError(f"Identity: expected std >= 0, got {std!r}")
         self.scale = scale
         self.std = std
         self.enforce_square = enforce_square
@@ -75,6 +73,8 @@ class Orthogonal(Initializer):
     Args:
         scale: Factor on the whole matrix, which is its only singular value.
     """
+
+    __constraints__ = {"scale": number()}
 
     def __init__(self, scale: float = 1.0) -> None:
         super().__init__()
@@ -102,12 +102,10 @@ class RandomWalk(Initializer):
         scale: A number to use in place of g.
     """
 
-    _names = ("linear", "rel", "relu")
+    __constraints__ = {"act_func": one_of("linear", "rel", "relu"), "scale": number().or_none()}
 
     def __init__(self, act_func: str = "linear", scale: float | None = None) -> None:
         super().__init__()
-        if act_func not in self._names:
-            raise ValidationError(f"RandomWalk: {unknown('act_func', act_func, self._names)}")
         self.act_func = act_func
         self.scale = scale
 

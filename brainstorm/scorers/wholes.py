@@ -5,19 +5,21 @@ All of them agree with those of scikit-learn with default options.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
+from brainstorm.constraints import number, whole
 from brainstorm.errors import ValidationError, shown
 from brainstorm.scorers.base import Scorer, Weighted
-from brainstorm.utils import Array, is_whole
+from brainstorm.utils import Array
 
 
 class _OfClasses(Scorer):
     """Base class of scores of classes: the number of true positives, divided by another number."""
+
+    __constraints__: Any = {"of_class": whole(0).or_none()}
 
     criterion = "max"
 
@@ -25,13 +27,6 @@ class _OfClasses(Scorer):
         super().__init__(**names)
         self.of_class = of_class
         self.threshold = threshold
-        if of_class is not None and not is_whole(of_class, 0):
-            raise self._refuse_class("an integer >= 0 or None")
-
-    def _refuse_class(self, expected: str) -> ValidationError:
-        return ValidationError(
-            f"scorer {self.__name__!r}, of_class: expected {expected}, got {self.of_class!r}"
-        )
 
     def __call__(self, true_labels: Array, predicted: Array, mask: Array | None = None) -> Array:
         """Return, for each class, the weights of true positives, predictions and targets.
@@ -50,7 +45,8 @@ class _OfClasses(Scorer):
             self.check_columns(true_labels, predicted)
             there, found = self.is_yes(true_labels), predicted >= self.threshold
         if wanted is not None and wanted >= classes:
-            raise self._refuse_class(f"one of the {classes} columns of the predictions")
+            expected = f"one of the {classes} columns of the predictions"
+            raise self.fail("of_class", expected, wanted)
         counts = [(weight * cases).sum(axis=0) for cases in (there & found, found, there)]
         columns = slice(None) if wanted is None else [int(wanted)]
         return np.array(counts, dtype=float)[:, columns].ravel()
@@ -125,6 +121,8 @@ class FScore(_OfClasses):
         **names: See `Scorer`.
     """
 
+    __constraints__ = {"beta": number(0)}
+
     def __init__(
         self,
         beta: float = 1.0,
@@ -133,10 +131,6 @@ class FScore(_OfClasses):
         **names: Any,
     ) -> None:
         super().__init__(of_class, threshold, **names)
-        if not 0 <= beta < math.inf:
-            raise ValidationError(
-                f"scorer {self.__name__!r}, beta: expected a finite number >= 0, got {beta!r}"
-            )
         self.beta = beta
 
     def out_of(self, found: Array, there: Array) -> Array:

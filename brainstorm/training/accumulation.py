@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.constraints import whole
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
 from brainstorm.hooks.base import check_counts
 from brainstorm.optree.formula import formula
-from brainstorm.utils import Array, is_whole
+from brainstorm.utils import Array
 
 
 @formula
@@ -56,13 +57,10 @@ class GradientAccumulation(Describable):
     _restored: Mapping[str, Any] | None = None
 
     __argument_error__ = TrainingError
+    __constraints__ = {"batches": whole()}
 
     def __init__(self, batches: int) -> None:
-        if not is_whole(batches):
-            raise TrainingError(
-                f"GradientAccumulation.batches: expected an integer >= 1, got {batches!r}."
-            )
-        self.batches = int(batches)
+        self.batches = batches
 
     @property
     def is_complete(self) -> bool:

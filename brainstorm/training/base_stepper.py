@@ -31,6 +31,8 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.constraints import instance
+from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
 from brainstorm.handlers.traces import Trace
 from brainstorm.interrupts import uninterrupted
@@ -56,8 +58,8 @@ def within_norm(g: Any, limit: Any) -> Any:
 _PARTS = ("max_gradient_norm", "loss_scaling", "accumulation", "groups", "reducer")
 _CHANGING = ("steps", "is_idle")
 
-#: Attributes that hold an object of a class, or `None`.
-_HELPERS = {"loss_scaling": LossScaling, "accumulation": GradientAccumulation}
+#: Attributes that hold an object with arrays, or `None`.
+_HELPERS = ("loss_scaling", "accumulation")
 
 
 class TrainingStepper(UpdateRule):
@@ -92,6 +94,12 @@ class TrainingStepper(UpdateRule):
         "groups": [],
     }
 
+    __constraints__ = {
+        "max_gradient_norm": POSITIVE.or_none(),
+        "loss_scaling": instance(LossScaling).or_none(),
+        "accumulation": instance(GradientAccumulation).or_none(),
+    }
+
     learns = True
 
     max_gradient_norm: float | None = None
@@ -115,15 +123,11 @@ class TrainingStepper(UpdateRule):
             self._set(name, value)
 
     def _set(self, name: str, value: Any) -> None:
-        if name == "max_gradient_norm" and value is not None and value not in POSITIVE:
-            raise self.fail(name, POSITIVE, value)
-        if name in _HELPERS and not isinstance(value, (_HELPERS[name], type(None))):
-            raise self.fail(name, f"a {_HELPERS[name].__name__} or None", value)
         if name == "groups":
             value = checked_groups(self, value)
             if self._traces is not None:
                 self._group_parameters(value)
-        super().__setattr__(name, value)
+        Describable.__setattr__(self, name, value)  # changes are not counted
         if name in _HELPERS and self._traces is not None:
             self._start_helper(name)
         if self._traces is not None and (name in _PARTS or self._depends_on(name)):

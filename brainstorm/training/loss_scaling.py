@@ -8,15 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.constraints import Constraint, whole
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
 from brainstorm.hooks.base import check_counts
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.utils import Array, is_number, is_whole
+from brainstorm.utils import Array, is_number
 
 #: Limits of the scale. It is a power of two, by which numbers are multiplied exactly.
 SMALLEST, LARGEST = 1.0, 2.0**24
+SCALE = Constraint("a number from 1 to 2^24", lambda v: is_number(v) and SMALLEST <= v <= LARGEST)
 
 
 class LossScaling(Describable):
@@ -43,18 +45,12 @@ class LossScaling(Describable):
     _restored: Mapping[str, Any] | None = None
 
     __argument_error__ = TrainingError
+    __constraints__ = {"initial": SCALE, "growth_interval": whole()}
 
     def __init__(self, initial: float = 2.0**16, growth_interval: int = 2000) -> None:
-        if not is_number(initial) or not SMALLEST <= initial <= LARGEST:
-            raise TrainingError(
-                f"LossScaling.initial: expected a number from 1 to 2^24, got {initial!r}."
-            )
-        if not is_whole(growth_interval):
-            raise TrainingError(
-                f"LossScaling.growth_interval: expected an integer >= 1, got {growth_interval!r}."
-            )
+        self.initial = initial
         self.initial = float(2.0 ** np.rint(np.log2(initial)))
-        self.growth_interval = int(growth_interval)
+        self.growth_interval = growth_interval
 
     @property
     def scale(self) -> float:
@@ -107,10 +103,10 @@ class LossScaling(Describable):
         """
         check_counts("LossScaling.set_state", good_steps=state["good_steps"])
         scale = state["scale"]
-        if not is_number(scale) or not SMALLEST <= scale <= LARGEST:
+        if scale not in SCALE:
             raise TrainingError(
-                f"LossScaling.set_state, scale: expected a number from 1 to 2^24, got {scale!r}. "
-                f"Is the file damaged?"
+                f"LossScaling.set_state, scale: expected {SCALE.expected}, got {scale!r}. Is the "
+                f"file damaged?"
             )
         self._restored = {"scale": float(scale), "good_steps": int(state["good_steps"])}
 

@@ -72,12 +72,10 @@ class ParameterGroup(Describable):
     }
 
     __argument_error__ = TrainingError
-
-    def __setattr__(self, name: str, value: object) -> None:
-        number = name == "learning_rate_factor" or (name == "weight_decay" and value is not None)
-        if number and value not in NON_NEGATIVE:
-            raise TrainingError(f"ParameterGroup.{name}: expected {NON_NEGATIVE}, got {value!r}.")
-        super().__setattr__(name, value)
+    __constraints__ = {
+        "learning_rate_factor": NON_NEGATIVE,
+        "weight_decay": NON_NEGATIVE.or_none(),
+    }
 
     @property
     def patterns(self) -> list[str]:

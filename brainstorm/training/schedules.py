@@ -11,11 +11,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from brainstorm.constraints import Constraint, number, one_of, whole
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
 from brainstorm.hooks.base import find_values
 from brainstorm.hooks.criteria import CRITERIA, criterion_of
-from brainstorm.utils import is_number, is_whole
 
 
 class Schedule(Describable):
@@ -47,32 +47,20 @@ class Schedule(Describable):
         """Return the value after `k` changes."""
         raise NotImplementedError(f"{type(self).__name__} has no value by k alone: call it")
 
-    def _number(
-        self, name: str, value: Any, above: float = -math.inf, below: float = math.inf
-    ) -> float:
-        if not is_number(value) or not math.isfinite(value):
-            raise self._fail(name, "a finite number", value)
-        if not above < value < below:
-            limits = f"> {above}" if math.isinf(below) else f"between {above} and {below}"
-            raise self._fail(name, f"a number {limits}", value)
-        return value
-
-    def _whole(self, name: str, value: Any, least: int = 1) -> int:
-        if not is_whole(value, least):
-            raise self._fail(name, f"an integer >= {least}", value)
-        return int(value)
-
-    def _fail(self, name: str, expected: str, got: Any) -> TrainingError:
-        return TrainingError(f"{type(self).__name__}.{name}: expected {expected}, got {got!r}.")
-
 
 class _Transition(Schedule):
     """A transition from `initial_value` to `final_value`, where it stays after `num_changes`."""
 
+    __constraints__ = {
+        "initial_value": number(),
+        "final_value": number(),
+        "num_changes": whole(),
+    }
+
     def __init__(self, initial_value: float, final_value: float, num_changes: int) -> None:
-        self.initial_value = self._number("initial_value", initial_value)
-        self.final_value = self._number("final_value", final_value)
-        self.num_changes = self._whole("num_changes", num_changes)
+        self.initial_value = initial_value
+        self.final_value = final_value
+        self.num_changes = num_changes
 
     def at(self, k: int) -> float:
         return self.final_value if k >= self.num_changes else self.on_the_way(k)
@@ -117,12 +105,13 @@ class CosineRestarts(_Transition):
     """
 
     __default_values__ = {"growth": 1}
+    __constraints__ = {"growth": whole()}
 
     def __init__(
         self, initial_value: float, final_value: float, num_changes: int, growth: int = 1
     ) -> None:
         super().__init__(initial_value, final_value, num_changes)
-        self.growth = self._whole("growth", growth)
+        self.growth = growth
 
     def at(self, k: int) -> float:
         length = self.num_changes
@@ -147,6 +136,11 @@ class OneCycle(Schedule):
     """
 
     __default_values__ = {"rise": 0.3, "initial_value": None, "final_value": None}
+    __constraints__ = {
+        **dict.fromkeys(("largest_value", "initial_value", "final_value"), number()),
+        "num_changes": whole(),
+        "rise": number(0, 1, low_open=True, high_open=True),
+    }
 
     def __init__(
         self,
@@ -156,13 +150,13 @@ class OneCycle(Schedule):
         initial_value: float | None = None,
         final_value: float | None = None,
     ) -> None:
-        self.largest_value = self._number("largest_value", largest_value)
-        self.num_changes = self._whole("num_changes", num_changes)
-        self.rise = self._number("rise", rise, above=0, below=1)
+        self.largest_value = largest_value
+        self.num_changes = num_changes
+        self.rise = rise
         first = largest_value / 25 if initial_value is None else initial_value
-        self.initial_value = self._number("initial_value", first)
+        self.initial_value = first
         last = self.initial_value / 10_000 if final_value is None else final_value
-        self.final_value = self._number("final_value", last)
+        self.final_value = last
 
     def at(self, k: int) -> float:
         top = self.rise * self.num_changes
@@ -183,6 +177,11 @@ class Exponential(Schedule):
     """
 
     __default_values__ = {"minimum": None, "maximum": None}
+    __constraints__ = {
+        "initial_value": number(),
+        "factor": number(0, low_open=True),
+        **dict.fromkeys(("minimum", "maximum"), number().or_none()),
+    }
 
     def __init__(
         self,
@@ -191,13 +190,13 @@ class Exponential(Schedule):
         minimum: float | None = None,
         maximum: float | None = None,
     ) -> None:
-        self.initial_value = self._number("initial_value", initial_value)
-        self.factor = self._number("factor", factor, above=0)
+        self.initial_value = initial_value
+        self.factor = factor
         # An infinite limit becomes `None`: a description is JSON, which cannot hold infinity.
-        self.minimum = None if minimum in (None, -math.inf) else self._number("minimum", minimum)
-        self.maximum = None if maximum in (None, math.inf) else self._number("maximum", maximum)
+        self.minimum = None if minimum in (None, -math.inf) else minimum
+        self.maximum = None if maximum in (None, math.inf) else maximum
         if None not in (minimum, maximum) and minimum > maximum:  # type: ignore[operator]
-            raise self._fail("maximum", f"at least the minimum {minimum!r}", maximum)
+            raise self.fail("maximum", f"at least the minimum {minimum!r}", maximum)
 
     def at(self, k: int) -> float:
         try:
@@ -207,6 +206,10 @@ class Exponential(Schedule):
         if self.minimum is not None:
             value = max(value, self.minimum)
         return value if self.maximum is None else min(value, self.maximum)
+
+
+def _are_steps(values: Any) -> bool:
+    return all(value in whole() for value in values) and sorted(set(values)) == list(values)
 
 
 class MultiStep(Schedule):
@@ -220,14 +223,18 @@ class MultiStep(Schedule):
         values: One value per step.
     """
 
+    __constraints__ = {
+        "initial_value": number(),
+        "steps": Constraint("a list of increasing integers >= 1", _are_steps),
+        "values": Constraint("a list of finite numbers", lambda v: all(x in number() for x in v)),
+    }
+
     def __init__(self, initial_value: float, steps: Sequence[int], values: Sequence[float]) -> None:
-        self.initial_value = self._number("initial_value", initial_value)
-        self.steps = [self._whole("steps", step) for step in steps]
-        self.values = [self._number("values", value) for value in values]
+        self.initial_value = initial_value
+        self.steps = list(steps)
+        self.values = list(values)
         if len(self.steps) != len(self.values):
-            raise self._fail("values", f"{len(self.steps)} values, one per step", list(values))
-        if self.steps != sorted(set(self.steps)):
-            raise self._fail("steps", "increasing numbers", list(steps))
+            raise self.fail("values", f"{len(self.steps)} values, one per step", self.values)
 
     def count(self, epoch_nr: int, update_nr: int, timescale: str, interval: int) -> int:
         """Return the number of epochs or updates.
@@ -254,9 +261,11 @@ class DecreaseAfterEpoch(Schedule):
     therefore falls one epoch earlier; choose a T larger by one.
     """
 
+    __constraints__ = {"initial_value": number(), "T": number(0, low_open=True)}
+
     def __init__(self, initial_value: float, T: float) -> None:
-        self.initial_value = self._number("initial_value", initial_value)
-        self.T = self._number("T", T, above=0)
+        self.initial_value = initial_value
+        self.T = T
 
     def count(self, epoch_nr: int, update_nr: int, timescale: str, interval: int) -> int:
         """Return the number of epochs, whatever the timescale of the hook."""
@@ -277,13 +286,18 @@ class Warmup(Schedule):
     """
 
     __default_values__ = {"initial_value": 0.0}
+    __constraints__ = {
+        "num_changes": whole(),
+        "then": Constraint("a finite number or a schedule", lambda v: callable(v) or v in number()),
+        "initial_value": number(),
+    }
 
     def __init__(
         self, num_changes: int, then: float | Callable[..., float], initial_value: float = 0.0
     ) -> None:
-        self.num_changes = self._whole("num_changes", num_changes)
-        self.then = then if callable(then) else self._number("then", then)
-        self.initial_value = self._number("initial_value", initial_value)
+        self.num_changes = num_changes
+        self.then = then
+        self.initial_value = initial_value
 
     def __call__(
         self,
@@ -324,6 +338,12 @@ class ReduceOnPlateau(Schedule):
     """
 
     __default_values__ = {"threshold": 1e-4, "cooldown": 0, "minimum": 0.0, "criterion": None}
+    __constraints__ = {
+        **dict.fromkeys(("initial_value", "threshold", "minimum"), number()),
+        "factor": number(0, 1, low_open=True, high_open=True),
+        **dict.fromkeys(("patience", "cooldown"), whole(0)),
+        "criterion": one_of(*CRITERIA).or_none(),
+    }
 
     def __init__(
         self,
@@ -337,15 +357,15 @@ class ReduceOnPlateau(Schedule):
         criterion: str | None = None,
     ) -> None:
         self.log_name = log_name
-        self.initial_value = self._number("initial_value", initial_value)
-        self.factor = self._number("factor", factor, above=0, below=1)
-        self.patience = self._whole("patience", patience, 0)
-        self.threshold = self._number("threshold", threshold)
-        self.cooldown = self._whole("cooldown", cooldown, 0)
-        self.minimum = self._number("minimum", minimum)
-        if criterion not in (None, *CRITERIA) or (criterion or criterion_of(log_name)) is None:
-            raise self._fail("criterion", f"'min' or 'max' for {log_name!r}", criterion)
+        self.initial_value = initial_value
+        self.factor = factor
+        self.patience = patience
+        self.threshold = threshold
+        self.cooldown = cooldown
+        self.minimum = minimum
         self.criterion = criterion
+        if (criterion or criterion_of(log_name)) is None:
+            raise self.fail("criterion", f"'min' or 'max' for {log_name!r}", criterion)
 
     def __call__(
         self,

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from brainstorm.describable import Describable
-from brainstorm.errors import TrainingError, shown
+from brainstorm.errors import TrainingError
 from brainstorm.handlers.traces import Traceable
 from brainstorm.hooks.base import check_counts
 from brainstorm.optree import Formula
@@ -80,16 +80,10 @@ class UpdateRule(Traceable, Describable):
     _holder: Any = None  # the handler of the state
     _restored: dict[str, Any] | None = None
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        allowed = self.hyperparameters.get(name)
-        if allowed is not None and value not in allowed:
-            raise self.fail(name, allowed, value)
-        object.__setattr__(self, name, value)
-
-    def fail(self, name: str, expected: object, got: object) -> TrainingError:
-        """Return an error about the value of an attribute."""
-        place = f"{type(self).__name__}.{name}"
-        return TrainingError(f"{place}: expected {expected}, got {shown(got)}.")
+    @classmethod
+    def _merged(cls, attribute: str) -> dict[str, Any]:
+        merged = super()._merged(attribute)
+        return merged | cls.hyperparameters if attribute == "__constraints__" else merged
 
     @property
     def handler(self) -> Any:

@@ -247,8 +247,8 @@ def test_data_that_do_not_fit_together(cls, data, text):
         cls(**data)
 
 
-BATCH_SIZE = "Minibatches: expected an int batch_size >= 1, got "
-SHUFFLE = "expected shuffle to be True, False, 'batches' or weights, got "
+BATCH_SIZE = "Minibatches.batch_size: expected an int >= 1, got "
+SHUFFLE = "Minibatches.shuffle: expected True, False, 'batches' or, at first, weights, got "
 LENGTHS = "Minibatches: cut_according_to: expected a data name, None or 3 ints from 1 to 2 "
 
 

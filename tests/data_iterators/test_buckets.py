@@ -98,7 +98,7 @@ SAME = r"'x': sequence 1: expected features \(2,\) and dtype float64 as in the f
         ({"x": [A, B], "y": [A]}, "as many sequences under each name, got {'x': 2, 'y': 1"),
         ({"x": []}, "expected at least one sequence, got {'x': 0}"),
         ({"x": [A, A], "y": [A, B]}, "'y': sequence 1: expected 3 time steps as in 'x', got 4"),
-        ({"x": [A], "pool": 0}, "expected an int pool >= 1, got 0"),
+        ({"x": [A], "pool": 0}, "BucketedMinibatches.pool: expected an int >= 1, got 0"),
         *(({"x": [A], "y": wrong}, f"{LIST}{wrong}") for wrong in (3, None)),
         ({"x": [A], "y": np.array(3)}, rf"{LIST}array\(3\)"),
         ({"x": [A, A[:, 0]]}, rf"{NUMBERS}\(3,\)"),

@@ -376,7 +376,7 @@ def test_numbers_that_are_not_finite(tmp_path, bad, shuffle):
             {"x": "g/x"},
             r"data 'x': expected \(T, B\) = \(3, 40\) as 'default' has, got shape \(1, 2",
         ),
-        ({"window": 0}, "int window >= 1, got 0"),
+        ({"window": 0}, "Hdf5Minibatches.window: expected an int >= 1, got 0"),
         (
             {"cut_according_to": "m"},
             "cut_according_to: unknown data name 'm'. Choices are: default",

@@ -120,7 +120,10 @@ def test_classes_are_mixed_as_vectors():
     [
         ({"names": "default"}, "MixUp: expected a list of data names, got 'default'"),
         ({"names": ["x"]}, "MixUp: unknown data name 'x'. Choices are: default"),
-        ({"names": ["default"], "alpha": 0}, "MixUp: expected a number from 0.001 to 1000 as alph"),
+        (
+            {"names": ["default"], "alpha": 0},
+            r"MixUp.alpha: expected a number in \[0.001, 1000\], got 0.",
+        ),
     ],
 )
 def test_mixing_arguments(arguments, match):

@@ -73,5 +73,5 @@ def test_wrapped_parts_are_still_parts():
 
 @pytest.mark.parametrize("bad", [0, -1, 2.5, None])
 def test_bad_chunk_length(bad):
-    with refused(f"SequenceChunks: expected an int chunk_length >= 1, got {bad}"):
+    with refused(f"SequenceChunks.chunk_length: expected an int >= 1, got {bad}"):
         SequenceChunks(bad, default=X)

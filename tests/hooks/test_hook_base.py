@@ -76,7 +76,7 @@ def test_common_options(name):
 @pytest.mark.parametrize(
     ("option", "expected", "wrong"),
     [
-        ("timescale", "'epoch' or 'update'", ["batch"]),
+        ("timescale", "one of 'epoch', 'update'", ["batch"]),
         ("interval", "an integer >= 1", [0, 1.5, float("inf"), None]),
         ("name", "a non-empty string without dots", ["a.b", "", 3]),
     ],

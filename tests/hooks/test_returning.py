@@ -217,8 +217,8 @@ def test_all_of_a_team_go_back_to_what_rank_0_has_found(net, batches, tmp_path, 
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"factor": 0}, "factor: expected a number above 0 and at most 1, got 0."),
-        ({"factor": 1.5}, "factor: expected a number above 0 and at most 1, got 1.5."),
+        ({"factor": 0}, "factor: expected a number in (0, 1], got 0."),
+        ({"factor": 1.5}, "factor: expected a number in (0, 1], got 1.5."),
         ({"most_returns": 0.5}, "most_returns: expected an integer >= 1, got 0.5."),
     ],
 )

@@ -206,14 +206,18 @@ def test_values_that_are_no_numbers_are_named(net, value):
         (StopAfterEpoch, {"max_epochs": -1}, "max_epochs: expected a number >= 0, got -1"),
         (StopAfterEpoch, {"max_epochs": "5"}, "max_epochs: expected a number >= 0, got '5'"),
         (EarlyStopper, {"patience": 0}, "patience: expected a number >= 1, got 0"),
-        (EarlyStopper, {"criterion": "up"}, "criterion: expected 'min' or 'max', got 'up'"),
-        (EarlyStopper, {"min_delta": -1}, "min_delta: expected a number >= 0, got -1"),
+        (
+            EarlyStopper,
+            {"criterion": "up"},
+            "criterion: expected one of 'min', 'max' or None, got 'up'",
+        ),
+        (EarlyStopper, {"min_delta": -1}, "min_delta: expected a number in [0, inf), got -1"),
         (EarlyStopper, {"first_epoch": 0}, "first_epoch: expected an integer >= 1, got 0"),
         (StopAfterThresholdReached, {"threshold": NAN}, "threshold: expected a number, got nan"),
         (
             StopAfterThresholdReached,
             {"threshold": 1, "criterion": "x"},
-            "criterion: expected 'min' or 'max', got 'x'",
+            "criterion: expected one of 'min', 'max' or None, got 'x'",
         ),
     ],
 )

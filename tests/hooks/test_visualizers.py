@@ -92,7 +92,7 @@ def test_a_bar_per_epoch_on_a_terminal_complete_before_logs_are_printed(train):
 def test_epochs_of_one_batch_also_after_others(train, net, batches, epochs):
     trainer = train(ProgressBar(), epochs=epochs)
     trainer.hooks["end"].max_epochs = 2
-    batches.batch_size = batches.length = None
+    batches.length = None
     x = np.zeros((1, 4, 3))
     with redirect_stdout(Terminal()) as terminal:
         trainer.train(net, Undivided(default=x, targets=x[:, :, :1]), valid=batches)

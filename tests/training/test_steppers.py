@@ -270,7 +270,7 @@ def test_foreign_states_are_refused():
 )
 def test_numbers_are_checked_when_they_are_given_and_when_they_are_changed(bad):
     for cls in UPDATING:
-        text = rf"{cls.__name__}.learning_rate: expected a finite number >= 0, got "
+        text = rf"{cls.__name__}.learning_rate: expected a finite number >= 0 in float32, got "
         with pytest.raises(TrainingError, match=text):
             cls(learning_rate=bad)
         stepper = cls()

@@ -269,7 +269,7 @@ def adding(hook):
         (adding(3), "expected a hook, got 3. A schedule is used by"),
         (
             adding(Spy([], "own", role="boss")),
-            "role: expected 'writer' or 'editor' or 'reader', got 'boss'",
+            "role: expected one of 'writer', 'editor', 'reader', got 'boss'",
         ),
         *(
             (act, f"Trainer: expected a stepper such as SgdStepper(0.1), got {kind}. The ")

@@ -1,0 +1,188 @@
+"""Constraints on options: which values are accepted, and a text about them.
+
+    __constraints__ = {"decay": number(0, 1, high_open=True), "keep": whole()}
+
+Options of layers and of `Describable` objects have them. Error messages are made from the texts.
+Arguments of constructors have those of their annotations.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import os
+from collections.abc import Callable, Collection, Container, Hashable, Mapping
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from brainstorm.errors import MALFORMED
+from brainstorm.utils import is_number, is_whole
+
+
+class Constraint:
+    """A test of an option's value, and its description.
+
+    Args:
+        expected: The accepted values, as text after "expected"; or a function that returns it.
+        accepts: Returns whether a value is accepted.
+        is_required: Whether the option must be given.
+    """
+
+    def __init__(
+        self,
+        expected: str | Callable[[], str],
+        accepts: Callable[[Any], bool],
+        is_required: bool = False,
+    ) -> None:
+        self._expected = expected
+        self.accepts = accepts
+        self.is_required = is_required
+
+    def __repr__(self) -> str:
+        return f"<option: {self.expected}>"
+
+    def __contains__(self, value: Any) -> bool:
+        try:
+            return bool(self.accepts(value))
+        except MALFORMED:  # from comparing incomparable values
+            return False
+
+    @property
+    def expected(self) -> str:
+        """The accepted values, as text."""
+        return self._expected if isinstance(self._expected, str) else self._expected()
+
+    def or_none(self) -> Constraint:
+        """Return the constraint that accepts `None` too."""
+        return Constraint(
+            lambda: f"{self.expected} or None", lambda v: v is None or self.accepts(v)
+        )
+
+    def required(self) -> Constraint:
+        """Return the constraint for an option that has no default."""
+        return Constraint(self._expected, self.accepts, is_required=True)
+
+
+def is_int(value: Any) -> bool:
+    """Return whether a value is of an integer type, not a bool, and not too large for a float."""
+    return isinstance(value, Integral) and is_number(value)
+
+
+def is_among(value: Any, choices: Container[Any]) -> bool:
+    """Return whether it equals a choice; false for arrays, which compare by element."""
+    return isinstance(value, Hashable) and value in choices
+
+
+def integer(minimum: int | None = None) -> Constraint:
+    """A number of an integer type, at least `minimum`."""
+    expected = "an int" if minimum is None else f"an int >= {minimum}"
+    return Constraint(expected, lambda v: is_int(v) and (minimum is None or v >= minimum))
+
+
+def whole(minimum: int = 1) -> Constraint:
+    """A whole number of any type, at least `minimum`."""
+    return Constraint(f"an integer >= {minimum}", lambda v: is_whole(v, minimum))
+
+
+def number(
+    low: float | None = None,
+    high: float | None = None,
+    low_open: bool = False,
+    high_open: bool = False,
+) -> Constraint:
+    """A finite number in an interval, whose ends are included unless they are open."""
+    below = f"{'(' if low_open or low is None else '['}{'-inf' if low is None else low}"
+    above = f"{'inf' if high is None else high}{')' if high_open or high is None else ']'}"
+    expected = "a finite number" if low is high is None else f"a number in {below}, {above}"
+
+    def accepts(v: Any) -> bool:
+        if not isinstance(v, (int, float, np.integer, np.floating)) or not is_number(v):
+            return False
+        value = float(v)
+        above_low = low is None or (value > low if low_open else value >= low)
+        below_high = high is None or (value < high if high_open else value <= high)
+        return math.isfinite(value) and above_low and below_high
+
+    return Constraint(expected, accepts)
+
+
+def at_least(low: float) -> Constraint:
+    """A number, perhaps infinite, of at least `low`."""
+    return Constraint(f"a number >= {low}", lambda v: is_number(v) and v >= low)
+
+
+def one_of(*choices: Any) -> Constraint:
+    """One of the listed values."""
+    return Constraint(f"one of {', '.join(map(repr, choices))}", lambda v: is_among(v, choices))
+
+
+def instance(cls: type) -> Constraint:
+    """An object of a class."""
+    return Constraint(f"a {cls.__name__}", _is(cls))
+
+
+# -- annotations --------------------------------------------------------------------------------
+
+
+def _is(*classes: type) -> Callable[[Any], bool]:
+    """Return a function that checks whether a value is an instance of one of the classes."""
+    return lambda v: isinstance(v, classes)
+
+
+def _are(kind: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Return a function that checks whether all elements of a list (or the like) are of a kind."""
+    return lambda v: isinstance(v, Collection) and not isinstance(v, str) and all(map(kind, v))
+
+
+def is_flag(value: Any) -> bool:
+    """Return whether a value is True or False, or a number that equals one; no array is."""
+    return isinstance(value, (bool, np.bool_)) or (is_number(value) and value in (0, 1))
+
+
+def _is_number(value: Any) -> bool:
+    return is_number(value) and value == value  # not NaN
+
+
+#: Annotation, as text, to the constraint on a value.
+_KINDS = {
+    "None": Constraint("None", lambda v: v is None),
+    "bool": Constraint("True or False", is_flag),
+    "int": Constraint("a number", _is_number),
+    "float": Constraint("a number", _is_number),
+    "str": Constraint("a string", _is(str)),
+    "os.PathLike[str]": Constraint("a path", _is(str, os.PathLike)),
+    "PathLike": Constraint("a path", _is(str, os.PathLike)),
+    "Sequence[str]": Constraint("a list of strings", _are(_is(str))),
+    "Collection[str]": Constraint("names", lambda v: isinstance(v, str) or _are(_is(str))(v)),
+    "Sequence[int]": Constraint("a list of numbers", _are(_is_number)),
+    "Sequence[float]": Constraint("a list of numbers", _are(_is_number)),
+    **{
+        f"Mapping[str, {kind}]": Constraint("a dictionary", _is(Mapping))
+        for kind in ("Any", "float", "int", "tuple[int, ...]", "tuple[int, int]")
+    },
+}
+
+
+def argument_names(init: Callable[..., None]) -> tuple[str, ...]:
+    """Return the argument names of a constructor, except ``self``."""
+    code = inspect.unwrap(init).__code__
+    return code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+
+
+@functools.cache
+def constraints_of_arguments(init: Callable[..., None]) -> dict[str, Constraint]:
+    """Return the constraints of a constructor's arguments, by their annotations, if known."""
+    found = {}
+    for name in argument_names(init):
+        kinds = init.__annotations__.get(name, "").split(" | ")
+        if all(kind in _KINDS for kind in kinds):
+            found[name] = _one_of_kinds([_KINDS[kind] for kind in kinds])
+    return found
+
+
+def _one_of_kinds(kinds: list[Constraint]) -> Constraint:
+    words = " or ".join(dict.fromkeys(kind.expected for kind in kinds))
+    return Constraint(words, lambda v: any(v in kind for kind in kinds))
