@@ -71,6 +71,8 @@ class Describable:
         _classes.add(cls.__name__, cls)
         if "__init__" in vars(cls) and cls.__module__.startswith("brainstorm."):
             setattr(cls, "__init__", checking(vars(cls)["__init__"]))  # noqa: B010 (for mypy)
+        if "set_state" in vars(cls) and cls.__module__.startswith("brainstorm."):
+            setattr(cls, "set_state", _restoring(vars(cls)["set_state"]))  # noqa: B010
 
     def __setattr__(self, name: str, value: Any) -> None:
         constraint = _constraints_of(type(self)).get(name)  # type: ignore[arg-type]  # classes are hashable
@@ -207,6 +209,21 @@ def checking(init: Callable[..., None]) -> Callable[..., None]:
             raise _as_called(failure, type(self), checked)
 
     return checked
+
+
+def _restoring(set_state: Callable[..., None]) -> Callable[..., None]:
+    """Return a method that says what it expects if a state is malformed."""
+
+    @functools.wraps(set_state)
+    def restored(self: Any, state: Any) -> None:
+        try:
+            set_state(self, state)
+        except BrainstormError:
+            raise
+        except MALFORMED as error:
+            raise self.fail("set_state", "what get_state of another one returned", state) from error
+
+    return restored
 
 
 def _as_called(error: Exception, cls: type, init: Callable[..., None]) -> Exception:

@@ -11,13 +11,13 @@ from __future__ import annotations
 import secrets
 import zlib
 from collections.abc import Callable, Mapping
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 
+from brainstorm.constraints import integer
 from brainstorm.describable import Describable
-from brainstorm.errors import ValidationError
+from brainstorm.errors import ValidationError, shown
 from brainstorm.forks import cached_property
 
 __all__ = ["RandomState", "Seedable", "global_rnd"]
@@ -129,8 +129,8 @@ class RandomState(np.random.RandomState, Describable):
 
 
 def _checked(seed: Any) -> int:
-    if not isinstance(seed, Integral) or seed < 0:
-        raise ValidationError(f"seed: expected an integer >= 0 or None, got {seed!r}.")
+    if seed not in integer(0):
+        raise ValidationError(f"seed: expected an integer >= 0 or None, got {shown(seed)}.")
     return int(seed)
 
 

@@ -311,11 +311,14 @@ class FreezeValues(ValueModifier):
 def _numbers(what: str, values: Any) -> np.ndarray:
     """Return a new array from an array or a nested list."""
     try:
-        return np.array(values, dtype=float)
+        array = np.array(values, dtype=float)
     except (OverflowError, TypeError, ValueError) as error:
         raise ValidationError(
             f"{what}: expected an array of numbers, with rows of equal length ({error})."
         ) from None
+    if not np.isfinite(array).all():
+        raise ValidationError(f"{what}: expected finite numbers, got NaN or infinity.")
+    return array
 
 
 class _Decay(GradientModifier):

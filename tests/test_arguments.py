@@ -218,6 +218,12 @@ def huge():
     return bs.Network.from_layer(inp, handler=NumpyHandler())
 
 
+def clocks():
+    inp = bs.layers.Input({"default": ("T", "B", 3)})
+    inp >> bs.layers.Clockwork(2, name="C")
+    return bs.Network.from_layer(inp, handler=NumpyHandler())
+
+
 def endless():
     found = {}
     found["again"] = found
@@ -291,6 +297,37 @@ def endless():
             lambda: training.SgdStepper(1e39),
             "SgdStepper.learning_rate: expected a finite number >= 0 in float32, got 1e+39.",
         ),
+        (lambda: bs.global_rnd.set_seed(True), "seed: expected an integer >= 0 or None, got True."),
+        (lambda: value_modifiers.MaskValues([math.nan]), "MaskValues: mask: expected finite numb"),
+        (
+            lambda: value_modifiers.FreezeValues([math.inf]),
+            "FreezeValues: weights: expected finite",
+        ),
+        (
+            lambda: clocks().initialize(0.1, C={"timing": [1, -2]}),
+            "parameter 'C.parameters.timing': expected values above 0, got -2",
+        ),
+        (
+            lambda: network().initialize({"In*": 1, "default": 0}),
+            "reference 'In*': expected a layer with parameters of its own, got Input.",
+        ),
+        (
+            lambda: data_iterators.channel_statistics(IMAGES),
+            "channel_statistics: expected data names, got none. Choices are: default.",
+        ),
+        (
+            lambda: network().get_loss_values(),
+            "get_loss_values: expected a forward pass before it.",
+        ),
+        (
+            lambda: training.LearningRateSearch([], [], []),
+            "LearningRateSearch: expected lists of equal length, not empty.",
+        ),
+        (lambda: training.Logs().append(3, 1), "log 3: expected a name that is not empty, got 3."),
+        (
+            lambda: training.find_learning_rate(3, training.SgdStepper(), IMAGES),
+            "find_learning_rate: expected a network, got a int.",
+        ),
         (
             lambda: training.find_learning_rate(network(), None, IMAGES),
             "find_learning_rate: expected a stepper with a learning_rate, got NoneType.",
@@ -300,3 +337,20 @@ def endless():
 def test_what_makes_no_sense_is_refused(call, text):
     with pytest.raises(BrainstormError, match=re.escape(text)):
         call()
+
+
+STATEFUL = {
+    **{name: FOUND[name] for name in ("EarlyStopper", "SaveBestNetwork", "SaveCheckpoint")},
+    **{name: FOUND[name] for name in ("AverageWeights", "ReturnToCheckpoint")},
+    **{name: FOUND[name] for name in ("Minibatches", "Undivided", "Normalize", "SequenceChunks")},
+    **{name: FOUND[name] for name in ("Trainer", "AdamStepper", "GradientAccumulation")},
+    "LossScaling": training.LossScaling,
+}
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+@pytest.mark.parametrize("state", [{}, [], None, 5, "x", {"type": "Minibatches", "epoch": 5}])
+def test_a_state_of_something_else_is_refused(name, state):
+    stateful = STATEFUL[name](**NEEDED.get(name, {}))
+    with pytest.raises(BrainstormError, match=name):
+        stateful.set_state(state)

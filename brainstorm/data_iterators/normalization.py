@@ -84,6 +84,11 @@ def channel_statistics(iter: DataIterator, *names: str, mask_name: str | None = 
             f"channel_statistics: expected a data iterator, such as Undivided(default=x), got "
             f"{type(iter).__name__}."
         )
+    if not names:
+        choices = ", ".join(iter.data_shapes)
+        raise IteratorValidationError(
+            f"channel_statistics: expected data names, got none. Choices are: {choices}."
+        )
     for name in (*names, *([] if mask_name is None else [mask_name])):
         if not isinstance(name, str):
             raise IteratorValidationError(

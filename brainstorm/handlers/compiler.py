@@ -19,7 +19,6 @@ import os
 import platform
 import shlex
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
@@ -28,9 +27,9 @@ from brainstorm.errors import MissingDependencyError
 from brainstorm.handlers.compiler_flags import (
     BASE,
     GROUPS,
-    PATIENCE,
     Flags,
     find_flags,
+    run,
     run_compiler,
 )
 from brainstorm.handlers.kernel_cache import read_trusted, trusted_directory
@@ -110,12 +109,8 @@ def _find_compiler(commands: tuple[tuple[str, ...], ...], directory: Path) -> _C
 def _machine(command: tuple[str, ...]) -> str:
     """Return a text about everything that the flags of a compiler depend on."""
     version = ""
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        words = [*command, "--version"]
-        done = subprocess.run(
-            words, capture_output=True, text=True, errors="replace", timeout=PATIENCE
-        )
-        version = done.stdout
+    with contextlib.suppress(OSError):
+        version = run([*command, "--version"]).stdout
     features = ""
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
         features = next((line for line in file if line.startswith(("flags", "Features"))), "")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import shlex
+import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -124,16 +125,41 @@ def find_flags(command: Sequence[str], work: Path) -> Flags:
 
 
 def run_compiler(words: Sequence[str]) -> str:
-    """Run a compiler and return the problem, or an empty text."""
+    """Run a compiler and return the problem, or an empty text.
+
+    Raises:
+        MissingDependencyError: It takes too long.
+    """
     try:
-        done = subprocess.run(
-            words, capture_output=True, text=True, errors="replace", timeout=PATIENCE
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        done = run(words)
+    except OSError as error:
         return str(error)
     if done.returncode == 0:
         return ""
     return done.stderr.strip()[:1000] or f"it returned {done.returncode}"
+
+
+def run(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run a compiler; if it takes too long, it is stopped with all processes that it has begun.
+
+    Raises:
+        MissingDependencyError: It takes too long.
+        OSError: It cannot be run.
+    """
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        words, stdout=pipe, stderr=pipe, text=True, errors="replace", start_new_session=True
+    ) as process:
+        try:
+            output, problems = process.communicate(timeout=PATIENCE)
+        except BaseException as error:  # Ctrl-C does not reach another session
+            os.killpg(process.pid, signal.SIGKILL)
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            raise MissingDependencyError(
+                f"{shlex.join(words)} was not done after {PATIENCE} seconds"
+            ) from None
+    return subprocess.CompletedProcess(words, process.returncode, output, problems)
 
 
 def _run(program: Path) -> str:

@@ -55,8 +55,7 @@ class Layer(Traceable):
         in_shapes: Input name to the structure of the connected buffer.
         incoming_connections: The `Connection` tuples that end here.
         outgoing_connections: The `Connection` tuples that start here.
-        rnd: Source of the layer's random numbers; a branch of the network's seed tree, or a
-            function that returns it.
+        rnd: Source of the layer's random numbers, or a function that returns it.
         shared_structures: Parameter to the structure of the one it is shared with, for those that
             belong to a layer created before this one.
         **kwargs: The options.
@@ -78,6 +77,8 @@ class Layer(Traceable):
     computes_no_input_deltas_for: Iterable[str] = ()
     computes_no_gradients_for: Iterable[str] = ()
     takes_no_output_deltas_from: Iterable[str] = ()
+    #: Parameters whose initial values must be above 0.
+    positive_parameters: Collection[str] = ()
 
     #: Whether `backward_pass` calls `needs_delta` and skips deltas that are not needed.
     accepts_null_deltas: bool = False

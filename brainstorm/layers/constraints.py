@@ -24,9 +24,14 @@ def on_each_axis(value: Any, count: int) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
 
 
+#: Numbers of cells are smaller, so that products of them fit into 64 bits.
+MOST_CELLS = 2**31
+
+
 def _are_ints(value: Any, count: int, minimum: int) -> bool:
     numbers = on_each_axis(value, count)
-    return len(numbers) == count and all(is_int(item) and item >= minimum for item in numbers)
+    fit = (is_int(item) and minimum <= item < MOST_CELLS for item in numbers)
+    return len(numbers) == count and all(fit)
 
 
 def any_value() -> Constraint:
@@ -46,11 +51,9 @@ def shape() -> Constraint:
 
 def per_axis(axes: int, minimum: int) -> Constraint:
     """An int for each of one to three axes of images, or one for all, each at least `minimum`."""
-    if axes == 1:
-        return integer(minimum)
-    several = {2: "two of them (rows, columns)", 3: "three of them (depth, rows, columns)"}
-    expected = f"an int >= {minimum} or {several[axes]}"
-    return Constraint(expected, lambda v: _are_ints(v, axes, minimum))
+    several = {2: " or two of them (rows, columns)", 3: " or three of them (depth, rows, columns)"}
+    expected = f"an int >= {minimum}{several.get(axes, '')} below 2^31"
+    return Constraint(expected, lambda v: _are_ints(v, axes, minimum) and (axes > 1 or is_int(v)))
 
 
 def margin(axes: int) -> Constraint:

@@ -79,12 +79,15 @@ class NetworkParameters(NetworkMemory):
         """Return references in one dictionary; an error if one can have no effect."""
         given = references.get_references(first, kwargs)
         for name in given:
-            shared = self.layers[name].shared_parameters if name in self.layers else {}
-            if shared and not self._parameter_names[name]:
-                owners = sorted({path.partition(".")[0] for path in shared.values()})
+            found = [layer for layer in self.layers if references.matches(str(name), layer)]
+            if found and not any(self._parameter_names[layer] for layer in found):
+                shared = self.layers[found[0]].shared_parameters.values()
+                owners = sorted({path.partition(".")[0] for path in shared})
+                those = " and ".join(map(repr, owners))
+                remedy = f" It shares those of {those}. Name that instead." if owners else ""
                 raise NetworkValidationError(
-                    f"reference {name!r}: expected a layer with parameters of its own, got one "
-                    f"that shares those of {' and '.join(map(repr, owners))}. Name that instead."
+                    f"reference {name!r}: expected a layer with parameters of its own, got "
+                    f"{', '.join(found)}.{remedy}"
                 )
         return given
 
@@ -106,6 +109,11 @@ class NetworkParameters(NetworkMemory):
                         f"initialize: there is no memory for the values of {path!r} of shape "
                         f"{shape} ({error})"
                     ) from error
+                lowest = values[path].min(initial=1)
+                if parameter in self.layers[name].positive_parameters and lowest <= 0:
+                    raise InitializationError(
+                        f"parameter {path!r}: expected values above 0, got {lowest:g}"
+                    )
                 largest = np.finfo(self.handler.dtype).max
                 if not np.abs(values[path]).max(initial=0) <= largest:
                     raise InitializationError(

@@ -285,7 +285,15 @@ class NetworkPasses(NetworkParameters):
 
         Returns:
             ``total_loss``, preceded by one entry per Loss layer if there are several.
+
+        Raises:
+            NetworkValidationError: There was no data yet.
         """
+        if self.time_size == 0:
+            raise NetworkValidationError(
+                "get_loss_values: expected a forward pass before it. Call provide_external_data "
+                "and forward_pass."
+            )
         with self._buffer_manager.turn:  # all of one pass
             losses = [self.get(f"{name}.outputs.loss").item() for name in self.loss_layers]
         return self.name_losses([float(loss) for loss in losses])

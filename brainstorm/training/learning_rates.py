@@ -8,6 +8,7 @@ from typing import Any
 
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import TrainingError
+from brainstorm.network.network import check_network
 from brainstorm.randomness import global_rnd
 from brainstorm.tools.evaluation import check_iterator
 from brainstorm.training.base_stepper import TrainingStepper
@@ -25,6 +26,9 @@ DIVERGENCE = 4.0
 class LearningRateSearch:
     """The result of a search.
 
+    Raises:
+        TrainingError: The lists are empty, or of different lengths.
+
     Attributes:
         rates: The learning rates, in growing order.
         losses: The loss of the batch before the update with each.
@@ -34,6 +38,11 @@ class LearningRateSearch:
     rates: list[float]
     losses: list[float]
     smoothed: list[float]
+
+    def __post_init__(self) -> None:
+        lengths = {len(values) for values in (self.rates, self.losses, self.smoothed)}
+        if len(lengths) > 1 or 0 in lengths:
+            raise TrainingError("LearningRateSearch: expected lists of equal length, not empty.")
 
     def __repr__(self) -> str:
         first, last = self.rates[0], self.rates[-1]
@@ -85,6 +94,7 @@ def find_learning_rate(
         TrainingError: An argument is not valid, there is no batch, or the first loss is not
             finite.
     """
+    check_network("find_learning_rate", net)
     _check(stepper, lowest, highest, updates)
     check_iterator("find_learning_rate", training_data_iter)
     updates = int(updates)

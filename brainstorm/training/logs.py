@@ -19,7 +19,7 @@ import h5py
 import numpy as np
 
 from brainstorm.disk import atomic_file
-from brainstorm.errors import TrainingError, UnknownPathError
+from brainstorm.errors import TrainingError, UnknownPathError, shown
 from brainstorm.files import hdf5_file, read_file
 from brainstorm.hdf5 import Group, MalformedError
 from brainstorm.hooks.base import check_counts, find_log
@@ -146,8 +146,8 @@ def _append(logs: dict[str, Any], name: str, entry: Any, path: str) -> None:
     nested = isinstance(entry, Mapping)
     if entry is None or (nested and not entry):
         return
-    if not name:
-        raise TrainingError(f"log {path!r}: expected a name, got an empty text.")
+    if not isinstance(name, str) or not name:
+        raise TrainingError(f"log {path!r}: expected a name that is not empty, got {shown(name)}.")
     known = dict.get(logs, name)  # not by path
     if known is not None and isinstance(known, dict) != nested:
         raise TrainingError(

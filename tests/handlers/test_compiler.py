@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import importlib.util
@@ -72,6 +73,20 @@ def ask(address):
 
 
 # -- compilers -------------------------------------------------------------------------------
+
+
+def test_a_compiler_that_hangs_is_stopped_with_its_processes_and_not_asked_again(
+    cache, script, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(compiler_flags, "PATIENCE", 2)
+    calls = script(f"sleep 600 & echo $! > '{tmp_path}/child'; wait")
+    assert not compiler.is_available()
+    assert "was not done after 2 seconds" in compiler.describe()
+    assert len(calls()) == 1
+    child = (tmp_path / "child").read_text().strip()
+    with contextlib.suppress(FileNotFoundError), open(f"/proc/{child}/stat") as file:
+        assert file.read().split()[2] == "Z"  # dead, but not yet reaped
+
 
 COMPILERS = {
     "gcc": ["gcc"],

@@ -20,7 +20,10 @@ VECTOR, IMAGE, CUBE = (3,), (4, 28, 1), (4, 4, 4, 2)
 CLASSES = {"default": (3,), "targets": (1,)}
 PAIR = {"inputs_1": (3,), "inputs_2": (3,)}
 WINDOW = "Use a smaller kernel_size or padding=1."
-TWO, THREE = "two of them (rows, columns)", "three of them (depth, rows, columns)"
+TWO, THREE = (
+    "two of them (rows, columns) below 2^31",
+    "three of them (depth, rows, columns) below 2^31",
+)
 PADS = "an int >= 0, or for each of 2 axes one or two of them (before, after)"
 
 #: A layer, the features of its inputs, and what is said. Shapes that begin with B have no time.
@@ -63,13 +66,15 @@ REFUSED = [
     ),
     (bl.Recurrent((2, 2)), VECTOR, "option 'size': expected an int >= 1"),
     (bl.Lstm(2.0), VECTOR, "option 'size': expected an int >= 1, got 2.0"),
+    (bl.Convolution2D(1, 1, 10**18), IMAGE, f"'stride': expected an int >= 1 or {TWO}, got 10000"),
+    (bl.Pooling2D(2**31), IMAGE, f"'kernel_size': expected an int >= 1 or {TWO}, got 2147"),
     (bl.Convolution2D(0, (1, 1)), IMAGE, "option 'num_filters': expected an int >= 1"),
     (bl.Convolution2D(1, 3.0), IMAGE, "option 'kernel_size': expected an int >= 1 or two of "),
     (bl.Convolution2D(1, (3, 3), (0, 1)), IMAGE, "option 'stride': expected an int >= 1 or"),
     (bl.Convolution2D(1, (3, 3), padding=-1), IMAGE, "option 'padding': expected an int"),
-    (bl.Convolution1D(2, (3,)), (4, 2), "option 'kernel_size': expected an int >= 1, got (3,)."),
-    (bl.Convolution1D(2, 1, 0), (4, 2), "option 'stride': expected an int >= 1, got 0."),
-    (bl.Convolution1D(2, 1, dilation=1.5), (4, 2), "option 'dilation': expected an int >= 1, got "
+    (bl.Convolution1D(2, (3,)), (4, 2), "'kernel_size': expected an int >= 1 below 2^31, got (3,)."),
+    (bl.Convolution1D(2, 1, 0), (4, 2), "option 'stride': expected an int >= 1 below 2^31, got 0."),
+    (bl.Convolution1D(2, 1, dilation=1.5), (4, 2), "'dilation': expected an int >= 1 below 2^31, got "
      "1.5."),
     (bl.Convolution2D(2, 1, dilation=0), IMAGE, f"option 'dilation': expected an int >= 1 or {TWO},"
      " got 0."),
@@ -89,7 +94,7 @@ REFUSED = [
      "((1, 2, 3), 0)."),
     (bl.Pooling2D(2, ceil_mode=2), IMAGE, "option 'ceil_mode': expected one of False, True, got 2"),
     (bl.Pooling1D(2, padding=(1, -1)), (3, 2), "an int >= 0 or two of them (before, after)"),
-    (bl.Pooling1D((2, 2)), (3, 2), "option 'kernel_size': expected an int >= 1, got (2, 2)."),
+    (bl.Pooling1D((2, 2)), (3, 2), "'kernel_size': expected an int >= 1 below 2^31, got (2, 2)."),
     (bl.Pooling3D((2, 2)), CUBE, f"or {THREE}, got (2, 2)"),
     (bl.GlobalPooling2D("min"), IMAGE, "option 'type': expected one of 'max', 'avg', got 'min'"),
     (bl.TimePooling("mean"), VECTOR, "option 'type': expected one of 'last', 'avg', 'max', 'sum', "

@@ -81,7 +81,9 @@ def test_values_and_mappings_do_not_mix(logs):
         logs.append("validation", 3.0)
     with pytest.raises(TrainingError, match=r"log 'lr': expected a value as before, got \{'a': 1"):
         logs.append("lr", {"a": 1})
-    with pytest.raises(TrainingError, match=r"^log 'x\.': expected a name, got an empty text\.$"):
+    with pytest.raises(
+        TrainingError, match=r"^log 'x\.': expected a name that is not empty, got ''\.$"
+    ):
         logs.append("x", {"": 1})
     with pytest.raises(TrainingError, match=r"log 'validation.Accuracy': expected a value"):
         logs.append("validation", {"Accuracy": {"a": 1}})
