@@ -205,7 +205,7 @@ class Wrapper(DataIterator):
         IteratorValidationError: `iter` is not an iterator, or has no data of such a name.
 
     Attributes:
-        draws_per_sequence: Whether all parts of long sequences get the same random numbers; set by
+        draws_per_sequence: Whether all chunks of long sequences get the same random numbers; set by
             the class.
     """
 

@@ -1,4 +1,4 @@
-"""Long sequences in parts, for truncated back-propagation through time."""
+"""Long sequences in chunks, for truncated back-propagation through time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from brainstorm.describable import Describable, checking
 from brainstorm.errors import IteratorValidationError
 from brainstorm.utils import Array
 
-#: Name of the data that mark the sequences that end in a part.
+#: Name of the data that mark the sequences that end in a chunk.
 ENDS = "ends"
 
 
@@ -38,28 +38,28 @@ class Chunk(dict[str, Array]):
 
 
 class SequenceChunks(Minibatches):
-    """Batches of sequences, cut into consecutive parts of `chunk_length` time steps.
+    """Batches of sequences, cut into consecutive chunks of `chunk_length` time steps.
 
     A network that runs over them (in `Trainer.train`, `tools.evaluate` or `tools.run_network`)
-    carries the state of its recurrent layers from each part to the next, and starts from zeros
+    carries the state of its recurrent layers from each chunk to the next, and starts from zeros
     where sequences begin. Gradients end at the borders: truncated back-propagation through time.
 
-    Data of whole sequences (`per_sequence`) are part of every batch. Then there are also data
-    called ``ends`` (B, 1): True for the sequences whose last step is in this part. A loss that is
+    Data of whole sequences (`per_sequence`) are in every batch. Then there are also data
+    called ``ends`` (B, 1): True for the sequences whose last step is in this chunk. A loss that is
     multiplied by it (`Mask`), and a scorer with it as its mask, count each sequence once, when all
     of it has been seen.
 
     Args:
-        chunk_length: Number of time steps in a part; the last part may be shorter.
+        chunk_length: Number of time steps in a chunk; the last one may be shorter.
         batch_size: See `Minibatches`, as for the other arguments.
-        shuffle: Whether and how the sequences are shuffled; their parts stay in order.
+        shuffle: Whether and how the sequences are shuffled; their chunks stay in order.
         cut_according_to: See `Minibatches`; it gives the lengths of the sequences.
         per_sequence: See `Minibatches`.
         drop_last: See `Minibatches`.
         **named_data: Arrays (T, B, features...) with the same T and B.
 
     Attributes:
-        length: Number of parts in one epoch; an upper limit if batches are cut.
+        length: Number of chunks in one epoch; an upper limit if batches are cut.
 
     Raises:
         IteratorValidationError: The arrays or arguments are not valid or do not fit together.
@@ -101,7 +101,7 @@ class SequenceChunks(Minibatches):
         return {**super()._describe_epoch(), "chunk_length": self.chunk_length}
 
     def _plan(self, epoch: list[np.ndarray]) -> Iterator[tuple[np.ndarray, slice]]:
-        """Yield the parts of each batch, one batch after the other."""
+        """Yield the chunks of each batch, one batch after the other."""
         for indices in epoch:
             steps = self._count_steps(indices)
             for start in range(0, steps, self.chunk_length):

@@ -80,7 +80,8 @@ class NetworkParameters(NetworkMemory):
         given = references.get_references(first, kwargs)
         for name in given:
             found = [layer for layer in self.layers if references.matches(str(name), layer)]
-            if found and not any(self._parameter_names[layer] for layer in found):
+            owns = [layer for layer, names in self._parameter_names.items() if names]
+            if owns and found and not set(found).intersection(owns):
                 shared = self.layers[found[0]].shared_parameters.values()
                 owners = sorted({path.partition(".")[0] for path in shared})
                 those = " and ".join(map(repr, owners))

@@ -289,7 +289,7 @@ class NetworkPasses(NetworkParameters):
         Raises:
             NetworkValidationError: There was no data yet.
         """
-        if self.time_size == 0:
+        if self.loss_layers and self.time_size == 0:
             raise NetworkValidationError(
                 "get_loss_values: expected a forward pass before it. Call provide_external_data "
                 "and forward_pass."

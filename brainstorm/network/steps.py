@@ -1,6 +1,6 @@
 """Predicting step by step: each pass computes one time step, from the state of earlier ones.
 
-The state of recurrent layers is carried on as between the parts of sequences. Layers that look at
+The state of recurrent layers is carried on as between chunks of sequences. Layers that look at
 all steps before, such as causal attention, keep what they need of them: see `Layer.remembered`.
 There is memory for all steps from the beginning on, and where the present one stands is a number in
 memory, so that every step is the same operations on the same memory: it is traced once. What does

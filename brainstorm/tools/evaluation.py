@@ -37,7 +37,7 @@ def run_network(
     """Load batch after batch into the network, for use by the caller.
 
     If the batches are parts of longer sequences (from `SequenceChunks`), the state of recurrent
-    layers is carried from each part to the next.
+    layers is carried from each chunk to the next.
 
     Until the next batch is requested, or the loop ends, other threads that compute with the network
     wait (`Network.alone`), so that their predictions do not replace the batch.
@@ -46,7 +46,7 @@ def run_network(
         net: The network.
         iterator: Batches, e.g. ``data_iter(handler=net.handler)``.
         all_inputs: Whether every input must be given.
-        state: Holds the state of recurrent layers between the parts of sequences, see
+        state: Holds the state of recurrent layers between the chunks of sequences, see
             `Network.carry_context`; `None` creates a list.
 
     Yields:

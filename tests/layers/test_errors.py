@@ -72,9 +72,11 @@ REFUSED = [
     (bl.Convolution2D(1, 3.0), IMAGE, "option 'kernel_size': expected an int >= 1 or two of "),
     (bl.Convolution2D(1, (3, 3), (0, 1)), IMAGE, "option 'stride': expected an int >= 1 or"),
     (bl.Convolution2D(1, (3, 3), padding=-1), IMAGE, "option 'padding': expected an int"),
-    (bl.Convolution1D(2, (3,)), (4, 2), "'kernel_size': expected an int >= 1 below 2^31, got (3,)."),
+    (bl.Convolution1D(2, (3,)), (4, 2),
+     "'kernel_size': expected an int >= 1 below 2^31, got (3,)."),
     (bl.Convolution1D(2, 1, 0), (4, 2), "option 'stride': expected an int >= 1 below 2^31, got 0."),
-    (bl.Convolution1D(2, 1, dilation=1.5), (4, 2), "'dilation': expected an int >= 1 below 2^31, got "
+    (bl.Convolution1D(2, 1, dilation=1.5), (4, 2),
+     "'dilation': expected an int >= 1 below 2^31, got "
      "1.5."),
     (bl.Convolution2D(2, 1, dilation=0), IMAGE, f"option 'dilation': expected an int >= 1 or {TWO},"
      " got 0."),
