@@ -49,6 +49,9 @@ class FakeNet:
     def get_loss_values(self):
         return dict(self.losses)
 
+    def name_losses(self, values):
+        return dict(self.losses)
+
 
 def scored(net, *used, **names):
     scores = {}
