@@ -54,7 +54,7 @@ def trainable(*hidden, handler=None):
     """Return the initialized network of a classifier, by default in float64."""
     handler = handler or NumpyHandler(np.float64)
     net = Network.from_layer(classifier(*hidden), seed=3, handler=handler)
-    net.initialize({"default": Gaussian(0.3), "*": {"timing": 2}}, seed=2)
+    net.initialize(Gaussian(0.3), seed=2)
     return net
 
 
@@ -157,7 +157,7 @@ def checked(inp, handler=None, seed=1, memory="inspectable"):
     """Return the initialized network with an Input, in float64 and checked."""
     handler = handler or DebugHandler(NumpyHandler(np.float64))
     net = Network.from_layer(inp, seed, handler, memory)
-    net.initialize({"default": Gaussian(0.5), "*": {"timing": 2}})
+    net.initialize(Gaussian(0.5))
     return net
 
 

@@ -218,12 +218,6 @@ def huge():
     return bs.Network.from_layer(inp, handler=NumpyHandler())
 
 
-def clocks():
-    inp = bs.layers.Input({"default": ("T", "B", 3)})
-    inp >> bs.layers.Clockwork(2, name="C")
-    return bs.Network.from_layer(inp, handler=NumpyHandler())
-
-
 def endless():
     found = {}
     found["again"] = found
@@ -302,10 +296,6 @@ def endless():
         (
             lambda: value_modifiers.FreezeValues([math.inf]),
             "FreezeValues: weights: expected finite",
-        ),
-        (
-            lambda: clocks().initialize(0.1, C={"timing": [1, -2]}),
-            "parameter 'C.parameters.timing': expected values above 0, got -2",
         ),
         (
             lambda: network().initialize({"In*": 1, "default": 0}),

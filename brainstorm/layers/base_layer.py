@@ -77,8 +77,6 @@ class Layer(Traceable):
     computes_no_input_deltas_for: Iterable[str] = ()
     computes_no_gradients_for: Iterable[str] = ()
     takes_no_output_deltas_from: Iterable[str] = ()
-    #: Parameters whose initial values must be above 0.
-    positive_parameters: Collection[str] = ()
 
     #: Whether `backward_pass` calls `needs_delta` and skips deltas that are not needed.
     accepts_null_deltas: bool = False

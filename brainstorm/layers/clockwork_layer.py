@@ -41,7 +41,6 @@ class ClockedLayer(RecurrentLayer):
     """Mixin for a recurrent layer whose unit k computes only at the multiples of ``timing[k]``."""
 
     computes_no_gradients_for = ("timing",)
-    positive_parameters = ("timing",)
 
     @property
     def holds(self) -> bool:

@@ -52,7 +52,7 @@ def shape() -> Constraint:
 def per_axis(axes: int, minimum: int) -> Constraint:
     """An int for each of one to three axes of images, or one for all, each at least `minimum`."""
     several = {2: " or two of them (rows, columns)", 3: " or three of them (depth, rows, columns)"}
-    expected = f"an int >= {minimum}{several.get(axes, '')} below 2^31"
+    expected = f"an int >= {minimum}{several.get(axes, '')}"
     return Constraint(expected, lambda v: _are_ints(v, axes, minimum) and (axes > 1 or is_int(v)))
 
 

@@ -110,11 +110,6 @@ class NetworkParameters(NetworkMemory):
                         f"initialize: there is no memory for the values of {path!r} of shape "
                         f"{shape} ({error})"
                     ) from error
-                lowest = values[path].min(initial=1)
-                if parameter in self.layers[name].positive_parameters and lowest <= 0:
-                    raise InitializationError(
-                        f"parameter {path!r}: expected values above 0, got {lowest:g}"
-                    )
                 largest = np.finfo(self.handler.dtype).max
                 if not np.abs(values[path]).max(initial=0) <= largest:
                     raise InitializationError(

@@ -92,7 +92,7 @@ def build(case):
 
 def random_net(layer):
     net = Network.from_layer(layer, handler=NumpyHandler(np.float32))
-    net.initialize({"default": Gaussian(0.4), "*": {"timing": 2}}, seed=1)
+    net.initialize(Gaussian(0.4), seed=1)
     return net
 
 
@@ -188,7 +188,7 @@ def test_options_that_an_architecture_leaves_out_have_their_defaults():
     for layer, name in (("GroupNorm", "epsilon"), ("BatchNorm", "epsilon"), ("BatchNorm", "decay")):
         del architecture[layer][name]
     net = Network.from_architecture(architecture, handler=NumpyHandler(np.float32))
-    net.initialize({"default": Gaussian(0.4), "*": {"timing": 2}}, seed=1)
+    net.initialize(Gaussian(0.4), seed=1)
     check_everywhere(net, numbers(T, B, 4, 4, 6), in_reference=False)
 
 

@@ -77,7 +77,7 @@ def classifier(lead: tuple[str, ...], memory: str = "inspectable") -> Network:
     joined >> accuracy
     inp - "targets" >> "targets" - accuracy
     net = Network.from_layer(inp, seed=1, handler=NumpyHandler(np.float64), memory=memory)
-    net.initialize({"default": Gaussian(0.5), "*": {"timing": 2}}, seed=2)
+    net.initialize(Gaussian(0.5), seed=2)
     return net
 
 

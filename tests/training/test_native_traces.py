@@ -39,7 +39,7 @@ def trace_of_step(stepper, hidden, shape):
     net = Network.from_layer(
         classifier(*hidden, features=shape), seed=3, handler=NativeHandler(seed=1)
     )
-    net.initialize({"default": Gaussian(0.3), "*": {"timing": 2}}, seed=2)
+    net.initialize(Gaussian(0.3), seed=2)
     net.set_gradient_modifiers({"Projection": ClipValues(-1, 1)})
     rnd = np.random.default_rng(0)
     net.provide_external_data(

@@ -29,7 +29,7 @@ def recurrent(graph):
 def trained(handler, layer, batch=BATCH):
     """Return the parameters after three training steps, and the graph of a step if there is one."""
     net = Network.from_layer(classifier(layer, features=(4,), classes=3), seed=1, handler=handler)
-    net.initialize({"default": Gaussian(0.5), "*": {"timing": 2}}, seed=2)
+    net.initialize(Gaussian(0.5), seed=2)
     rnd, stepper = np.random.RandomState(3), SgdStepper(0.1)
     stepper.start(net)
     for _ in range(3):
