@@ -289,7 +289,7 @@ def endless():
         ),
         (
             lambda: training.SgdStepper(1e39),
-            "SgdStepper.learning_rate: expected a finite number >= 0 in float32, got 1e+39.",
+            "SgdStepper.learning_rate: expected a number >= 0, finite in float32, got 1e+39.",
         ),
         (lambda: bs.global_rnd.set_seed(True), "seed: expected an integer >= 0 or None, got True."),
         (lambda: value_modifiers.MaskValues([math.nan]), "MaskValues: mask: expected finite numb"),

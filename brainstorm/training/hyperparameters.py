@@ -17,11 +17,11 @@ class Range(Constraint):
     """The half-open interval [low, high) that a hyperparameter must lie in."""
 
     def __init__(self, low: float, high: float) -> None:
-        ends = {math.inf: "", LARGEST: " in float32"}
-        end = ends.get(high, f" and < {high:g}")
-        super().__init__(
-            f"a finite number >= {low:g}{end}", lambda v: is_number(v) and low <= v < high
-        )
+        expected = {
+            math.inf: f"a finite number >= {low:g}",
+            LARGEST: f"a number >= {low:g}, finite in float32",
+        }.get(high, f"a number >= {low:g} and < {high:g}")
+        super().__init__(expected, lambda v: is_number(v) and low <= v < high)
         self.low = low
         self.high = high
 

@@ -270,7 +270,7 @@ def test_foreign_states_are_refused():
 )
 def test_numbers_are_checked_when_they_are_given_and_when_they_are_changed(bad):
     for cls in UPDATING:
-        text = rf"{cls.__name__}.learning_rate: expected a finite number >= 0 in float32, got "
+        text = rf"{cls.__name__}.learning_rate: expected a number >= 0, finite in float32, got "
         with pytest.raises(TrainingError, match=text):
             cls(learning_rate=bad)
         stepper = cls()
@@ -292,7 +292,7 @@ FRACTIONS = {
 @pytest.mark.parametrize("name", FRACTIONS)
 def test_fractions_are_checked(name):
     for cls in FRACTIONS[name]:
-        text = rf"{cls.__name__}.{name}: expected a finite number >= 0 and < 1, got 1"
+        text = rf"{cls.__name__}.{name}: expected a number >= 0 and < 1, got 1"
         with pytest.raises(TrainingError, match=text):
             cls(**{name: 1.0})
 
