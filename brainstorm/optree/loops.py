@@ -95,7 +95,7 @@ class Write(NamedTuple):
         """The type in which elements are reduced; totals of integers wrap around at 64 bits."""
         type_ = self.source[1]
         if self.reduction in TOTALS and type_ not in FLOATING:
-            return "uint64_t" if type_ == "uint64_t" else "int64_t"
+            return "uint64_t" if type_.startswith("u") else "int64_t"
         return type_
 
     @property

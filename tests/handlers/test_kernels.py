@@ -76,6 +76,12 @@ def test_reductions_of_integers_are_those_of_numpy(dtype, shape, axis, compute, 
     integer_reductions.check(values, axis, compute)
 
 
+@pytest.mark.parametrize("bits", [8, 16, 32])
+def test_products_of_unsigned_integers_have_64_bits_and_no_sign(bits, compute):
+    highest = np.full(64 // bits, 2**bits - 1, f"uint{bits}")
+    integer_reductions.check(highest, None, compute)
+
+
 @pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.uint8, np.int32, np.int64])
 @pytest.mark.parametrize("given", [np.float32, np.int8])
 def test_a_sum_in_an_integer_array_is_converted_and_not_what_is_added(dtype, given, execute, rng):

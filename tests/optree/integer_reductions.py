@@ -53,7 +53,7 @@ def trees(array, axis):
 
 def wide(array):
     """Return arrays that hold every reduction exactly, to be computed into."""
-    kind = np.uint64 if array.dtype == np.uint64 else np.int64
+    kind = np.uint64 if array.dtype.kind == "u" else np.int64
     return [kind, kind, array.dtype, array.dtype, np.int64, np.int64, np.float32]
 
 
