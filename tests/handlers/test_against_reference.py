@@ -68,10 +68,6 @@ def _sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-def _mish_gate(x):
-    return np.tanh(np.log1p(np.exp(x)))
-
-
 def _normal_share(x):
     return np.vectorize(lambda v: math.erfc(-v / math.sqrt(2)) / 2)(x)
 
@@ -128,37 +124,18 @@ REFERENCE = {
         out_b + x[..., out_a.shape[-1] :],
     ),
     "sigmoid": lambda x, y: _sigmoid(x),
-    "sigmoid_deriv": lambda x, y, dy, dx: dy * y * (1 - y),
     "tanh": lambda x, y: np.tanh(x),
-    "tanh_deriv": lambda x, y, dy, dx: dy * (1 - y * y),
     "rel": lambda x, y: np.where(x > 0, x, 0),
-    "rel_deriv": lambda x, y, dy, dx: np.where(y > 0, dy, 0),
     "el": lambda x, y: np.where(x >= 0, x, np.exp(x) - 1),
-    "el_deriv": lambda x, y, dy, dx: np.where(y >= 0, dy, dy * (y + 1)),
     "softplus": lambda x, y: np.log(1 + np.exp(x)),
-    "softplus_deriv": lambda x, y, dy, dx: dy * (1 - np.exp(-y)),
     "leaky_rel": lambda x, y: np.where(x > 0, x, 0.01 * x),
-    "leaky_rel_deriv": lambda x, y, dy, dx: np.where(y > 0, dy, 0.01 * dy),
     "gelu": lambda x, y: x * _normal_share(x),
-    "gelu_deriv": lambda x, y, dy, dx: (
-        dy * (_normal_share(x) + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi))
-    ),
     "silu": lambda x, y: x * _sigmoid(x),
-    "silu_deriv": lambda x, y, dy, dx: dy * _sigmoid(x) * (1 + x * (1 - _sigmoid(x))),
     "hard_sigmoid": lambda x, y: np.clip(x / 6 + 0.5, 0, 1),
-    "hard_sigmoid_deriv": lambda x, y, dy, dx: np.where((y > 0) & (y < 1), dy / 6, 0),
     "exp": lambda x, y: np.exp(x),
-    "exp_deriv": lambda x, y, dy, dx: dy * y,
     "selu": lambda x, y: SELU_SCALE * np.where(x > 0, x, SELU_ALPHA * np.expm1(x)),
-    "selu_deriv": lambda x, y, dy, dx: (
-        dy * np.where(y > 0, SELU_SCALE, y + SELU_SCALE * SELU_ALPHA)
-    ),
     "mish": lambda x, y: x * np.tanh(np.log1p(np.exp(x))),
-    "mish_deriv": lambda x, y, dy, dx: (
-        dy * (_mish_gate(x) + x * _sigmoid(x) * (1 - _mish_gate(x) ** 2))
-    ),
     "hard_swish": lambda x, y: x * np.clip(x / 6 + 0.5, 0, 1),
-    "hard_swish_deriv": lambda x, y, dy, dx: dy * np.select([x <= -3, x >= 3], [0, 1], x / 3 + 0.5),
     "softmax_m": lambda m, out: np.exp(m) / np.exp(m).sum(axis=1, keepdims=True),
     "softmax_deriv_m": lambda y, dy, dx: y * (dy - (y * dy).sum(axis=1, keepdims=True)),
     "attention_softmax": _softmax_to_the_past,
@@ -174,6 +151,8 @@ REFERENCE = {
 ELSEWHERE = {
     *("allocate", "zeros", "ones", "create_from_numpy", "get_numpy_copy", "is_fully_finite"),
     *("pack_m", "create_random_stream", "fill_gaussian", "generate_probability_mask", "ctc_loss"),
+    # Slopes: tests/optree/test_activations.py, and the properties of all handlers.
+    *(name for name in CONTRACTS if name.endswith("_deriv")),
 }
 
 
@@ -223,12 +202,11 @@ def _border(padding, axes):
 
 
 def windows(x, window, padding, stride, outputs):
-    """Yield (n, p, q), and the corresponding part of the padded images with its NaN borders."""
-    border = _border(padding, 2)
-    padded = np.pad(x, border, constant_values=np.nan)
-    for n, p, q in itertools.product(*map(range, outputs.shape[:3])):
-        i, j = p * stride[0], q * stride[1]
-        yield (n, p, q), (n, slice(i, i + window[0]), slice(j, j + window[1])), padded
+    """Yield an index into the outputs, that into the padded images, and these, with NaN borders."""
+    padded = np.pad(x, _border(padding, len(window)), constant_values=np.nan)
+    for n, *place in itertools.product(*map(range, outputs.shape[:-1])):
+        spans = zip(place, stride, window, strict=True)
+        yield (n, *place), (n, *(slice(p * s, p * s + k) for p, s, k in spans)), padded
 
 
 def convolved(x, weights, padding, stride, dilation, outputs):
@@ -280,16 +258,17 @@ def conv_backward(
 
 def max_forward(inputs, window, outputs, padding, stride, argmax):
     out, where = np.zeros_like(outputs), -np.ones_like(argmax)
-    _, _, width, channels = inputs.shape
-    _, (top, _), (left, _), _ = _border(padding, 2)
+    _, *image, channels = inputs.shape
+    _, *borders, _ = _border(padding, len(window))
     for index, part, padded in windows(inputs, window, padding, stride, outputs):
         for c in range(channels):
-            patch = padded[part][:, :, c]
+            patch = padded[part][..., c]
             if not np.isnan(patch).all():
-                i, j = np.unravel_index(np.nanargmax(patch), patch.shape)
-                out[(*index, c)] = patch[i, j]
-                row, column = part[1].start + i - top, part[2].start + j - left
-                where[(*index, c)] = (row * width + column) * channels + c
+                best = np.unravel_index(np.nanargmax(patch), patch.shape)
+                out[(*index, c)] = patch[best]
+                cells = zip(part[1:], best, borders, strict=True)
+                cell = [span.start + i - before for span, i, (before, _) in cells]
+                where[(*index, c)] = np.ravel_multi_index(cell, image) * channels + c
     return out, where
 
 
@@ -307,8 +286,8 @@ def max_backward(
 def avg_forward(inputs, window, outputs, padding, stride):
     out = np.zeros_like(outputs)
     for index, part, padded in windows(inputs, window, padding, stride, outputs):
-        count = np.sum(~np.isnan(padded[part][:, :, 0]))
-        out[index] = np.nansum(padded[part], axis=(0, 1)) / max(count, 1)
+        cells = padded[part].reshape(-1, inputs.shape[-1])
+        out[index] = np.nansum(cells, axis=0) / max(np.sum(~np.isnan(cells[:, 0])), 1)
     return out
 
 

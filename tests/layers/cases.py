@@ -113,9 +113,10 @@ A_MASK = {"mask": zeros_and_ones}
 CASES = [
     Case("NoOp", bl.NoOp, over_time(3)),
     Case("NoOp image", bl.NoOp, over_time(2, 3, 2)),
+    # Without a derivative, with one from the output, and with one from the input.
     *(
         Case(f"FullyConnected {a}", partial(bl.FullyConnected, 4, a), over_time(3))
-        for a in ACTIVATIONS
+        for a in ("linear", "rel", "gelu")
     ),
     Case(
         "FullyConnected shape to shape",
@@ -202,8 +203,8 @@ CASES = [
         case
         for create, activations in (
             (bl.Recurrent, ("tanh", "sigmoid", "rel", "gelu", "silu")),
-            (bl.Lstm, ("tanh", "sigmoid", "rel", "gelu", "silu")),
-            (bl.Gru, ("tanh", "sigmoid", "rel", "gelu")),
+            (bl.Lstm, ("tanh", "linear")),
+            (bl.Gru, ("tanh", "gelu")),
         )
         for case in (
             *(

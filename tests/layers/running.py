@@ -42,6 +42,17 @@ def run(
     return harness
 
 
+def both_passes(harness: LayerHarness, start: float = 0.0) -> dict[str, np.ndarray]:
+    """Return outputs, input deltas and gradients on random numbers, added to `start`."""
+    rnd = np.random.RandomState(0)
+    values, deltas = harness.sample(rnd), harness.sample_out_deltas(rnd)
+    targets = harness.delta_paths + harness.gradient_paths
+    harness.load(dict.fromkeys(targets, np.full((), start)))
+    harness.forward(values)
+    harness.backward(deltas)
+    return {path: harness.get(path) for path in harness.paths("outputs") + targets}
+
+
 def run_backward(harness: LayerHarness, seed: int = 1) -> dict[str, np.ndarray]:
     """Run the backward pass from random output deltas, and return these."""
     deltas = harness.sample_out_deltas(np.random.RandomState(seed))

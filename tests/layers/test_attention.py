@@ -101,10 +101,9 @@ def test_attention_without_kept_weights_has_all_properties(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_attention, "SMALL_BLOCK", 3)
-    for size in ((1, 1), (4, 2), (7, 1)):
-        layer = build_layer(case.create(), case.in_shapes)
-        layer.save_memory()
-        check_layer(layer, None, case.inputs, [size], NumpyHandler(float))
+    layer = build_layer(case.create(), case.in_shapes)
+    layer.save_memory()
+    check_layer(layer, None, case.inputs, [(7, 1), (2, 2)], NumpyHandler(float))
 
 
 @pytest.mark.parametrize("steps", [1, 31, 32, 33, 70])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,6 +35,7 @@ def test_gradients_of_a_deep_autoencoder(activation: str) -> None:
         ours, theirs = (net.buffer[f"{part}{n}"].parameters.W for part in ("Dec", "Enc"))
         assert np.shares_memory(ours.array, theirs.array)
     assert net.get("Dec3.outputs.default").shape == (3, 2, 4)
+    assert net.architecture["Dec2"]["@shared_parameters"] == {"W": "Enc2.W"}
 
 
 def test_images() -> None:
@@ -55,15 +55,6 @@ def test_it_may_come_first_if_its_size_is_given() -> None:
     )
     with pytest.raises(LayerValidationError, match=message):
         Network.from_layer(decoder_first(None))
-
-
-def test_it_survives_a_file(tmp_path: Path) -> None:
-    net = checked(wire(*autoencoder()))
-    assert net.architecture["Dec2"]["@shared_parameters"] == {"W": "Enc2.W"}
-    net.save_as_hdf5(tmp_path / "net.hdf5")
-    loaded = Network.from_hdf5(tmp_path / "net.hdf5")
-    assert loaded.parameters_size == net.parameters_size
-    np.testing.assert_array_equal(loaded.get("Dec2.parameters.W"), net.get("Enc2.parameters.W"))
 
 
 def test_names_are_unique_among_both() -> None:

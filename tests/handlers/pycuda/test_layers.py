@@ -12,6 +12,7 @@ import pytest
 
 from brainstorm.testing import LAYER_PROPERTIES, LayerHarness, build_layer, check_layer
 from tests.layers.cases import CASES, Case
+from tests.layers.running import both_passes
 
 #: Those that look at the reference alone, or at numbers that are compared with it here (among them
 #: what is added to); and those of what a layer does with any handler, whose operations are the same
@@ -56,16 +57,6 @@ def test_layer_computes_what_it_computes_on_numpy(case: Case, handler) -> None:
     """
     harness = LayerHarness(build_layer(case.create(), case.in_shapes), handler, case.inputs)
     harness.resize(3, 2)
-    rnd = np.random.RandomState(3)
-    values, deltas = harness.sample(rnd), harness.sample_out_deltas(rnd)
-    found = []
-    for side in (harness, harness.reference):
-        side.forward(values)
-        side.load(dict.fromkeys(harness.delta_paths + harness.gradient_paths, np.ones(())))
-        side.backward(deltas)
-        paths = harness.paths("outputs") + harness.delta_paths + harness.gradient_paths
-        found.append({path: side.get(path) for path in paths})
-    for path, expected in found[1].items():
-        np.testing.assert_allclose(
-            found[0][path], expected, rtol=2e-4, atol=2e-5, err_msg=f"{case.name}: {path}"
-        )
+    found = both_passes(harness, start=1.0)
+    for path, expected in both_passes(harness.reference, start=1.0).items():
+        np.testing.assert_allclose(found[path], expected, 2e-4, 2e-5, err_msg=path)
