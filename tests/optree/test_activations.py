@@ -1,13 +1,10 @@
 """The table of activation functions: slopes, derivatives, names, and what users add."""
 
-import math
-
 import numpy as np
 import pytest
 
 from brainstorm.errors import HandlerValidationError
-from brainstorm.handlers import NumpyHandler
-from brainstorm.optree import Variable, evaluate, formula, gradients
+from brainstorm.optree import Variable, evaluate, gradients
 from brainstorm.optree import functions as fn
 from brainstorm.optree.activations import ACTIVATIONS, activation, register_activation
 
@@ -24,31 +21,21 @@ def test_the_slope_from_the_output_is_the_derived_derivative(name):
     np.testing.assert_allclose(from_output, expected, rtol=1e-13, atol=1e-14)
 
 
-@pytest.mark.parametrize("factor", [1.0, 2.0])
-@pytest.mark.parametrize("name", ["gelu", "silu"])
-def test_other_slopes_are_derived_from_the_input_which_may_be_a_tree(name, factor):
+@pytest.mark.parametrize("name", [n for n, row in ACTIVATIONS.items() if row.needs_input])
+def test_other_slopes_are_derived_from_the_input_which_may_be_a_tree(name):
     row, x = activation(name), Variable(X.shape, np.float64, "x")
-    z = factor * x
+    z = 2.0 * x
     slope, y_above, y_below = evaluate(
         [row.slope(z, None), row(z + 1e-6), row(z - 1e-6)], {x: X}
     )  # fmt: skip
-    np.testing.assert_allclose(slope, (y_above - y_below) / 2e-6, atol=1e-8)
+    smooth = np.abs(X) != 1.5  # at 3 and -3 hard_swish has kinks
+    found, expected = slope[smooth], (y_above - y_below)[smooth] / 2e-6
+    np.testing.assert_allclose(found, expected, atol=1e-8)
 
 
 def test_the_slope_of_linear_is_a_tree_of_ones():
     y = Variable((2, 3), np.float64, "y")
     np.testing.assert_array_equal(evaluate(activation("linear").slope(None, y), {})[0], 1)
-
-
-def test_in_formulas():
-    act = activation("tanh")
-    gate = formula(lambda x, y, dy: [act(x) * y, dy * act.slope(x, y)])
-    handler = NumpyHandler(np.float64)
-    x, y, dy = (np.full((2, 3), value) for value in (0.3, 0.5, 2.0))
-    out, dx = handler.zeros((2, 3)), handler.zeros((2, 3))
-    handler.compute(gate, [x, y, dy], [out, dx])
-    np.testing.assert_allclose(out, np.tanh(0.3) * 0.5, rtol=1e-14)
-    np.testing.assert_allclose(dx, 2.0 * 0.75, rtol=1e-14)
 
 
 def test_synonyms_are_the_same_row():
@@ -90,9 +77,3 @@ def test_what_cannot_be_registered(name, given, match):
     with pytest.raises(HandlerValidationError, match=match):
         register_activation(name, *given)
     assert dict(ACTIVATIONS) == known
-
-
-def test_gelu_is_the_normal_share_of_x():
-    x = Variable(X.shape, np.float64, "x")
-    expected = [v * math.erfc(-v / math.sqrt(2)) / 2 for v in X]
-    np.testing.assert_allclose(evaluate(activation("gelu")(x), {x: X})[0], expected, rtol=2e-13)

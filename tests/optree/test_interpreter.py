@@ -6,15 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brainstorm.optree import OPERATORS, OpTreeNode, Variable, evaluate, gradients, linearise
+from brainstorm.optree import OPERATORS, OpTreeNode, Variable, evaluate, linearise
 from brainstorm.optree import functions as fn
-from brainstorm.optree.activations import ACTIVATIONS
 from brainstorm.optree.interpreter import Interpreter
-from tests.optree import nan_cases
+from tests.optree import integer_reductions, nan_cases
 
 INTEGERS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 FLOATS = ["float16", "float32", "float64"]
-AXES = [None, 0, 1, -1, (0, 2), (1, 2), (0, 1, 2)]
 
 
 def run(trees, bindings, outputs, accumulate=None):
@@ -35,42 +33,20 @@ def computed(build, array, dtype):
     return out
 
 
-def whole_range(dtype, shape=(3, 4, 5), seed=1):
-    """Return random numbers between the smallest and the largest one of a type."""
-    if dtype == "bool":
-        return np.random.RandomState(seed).rand(*shape) < 0.5
-    limits = np.iinfo(dtype)
-    return np.random.default_rng(seed).integers(limits.min, limits.max, shape, dtype, True)
-
-
 # -- types -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("axis", AXES)
-@pytest.mark.parametrize("dtype", INTEGERS)
-def test_sums_and_extremes_of_integers_are_those_of_numpy(dtype, axis):
-    array = whole_range(dtype)
-    for build, function in ((fn.sum, np.sum), (fn.max, np.max), (fn.min, np.min)):
-        expected = function(array, axis=axis, keepdims=True)
-        found = computed(lambda x, build=build: build(x, axis), array, expected.dtype)
-        np.testing.assert_array_equal(found, expected)
-        if dtype not in ("int64", "uint64"):  # sums of these wrap
-            rounded = computed(lambda x, build=build: build(x, axis), array, np.float32)
-            np.testing.assert_array_equal(rounded, expected.astype(np.float32))
+def into(trees, bindings, dtypes):
+    """Return the values of trees in arrays of these types."""
+    outputs = [np.zeros(tree.shape, dtype) for tree, dtype in zip(trees, dtypes, strict=True)]
+    run(trees, bindings, outputs)
+    return outputs
 
 
-@pytest.mark.parametrize("axis", AXES)
-@pytest.mark.parametrize("dtype", INTEGERS)
-def test_indices_of_the_extremes_of_integers_are_those_of_numpy(dtype, axis):
-    array = whole_range(dtype)
-    if dtype != "bool":  # the same number in float32
-        array.flat[[7, 33]] = np.array([array.max() - 1, array.max()])
-    axes = range(3) if axis is None else np.atleast_1d(axis) % 3
-    rest = [i for i in range(3) if i not in axes]
-    flat = array.transpose(*rest, *axes).reshape(*(array.shape[i] for i in rest), -1)
-    for build, function in ((fn.argmax, np.argmax), (fn.argmin, np.argmin)):
-        found = computed(lambda x, build=build: build(x, axis, keepdims=False), array, np.int64)
-        np.testing.assert_array_equal(found, function(flat, axis=-1))
+@settings(deadline=None)
+@given(integer_reductions.arrays())
+def test_reductions_of_integers_are_those_of_numpy(case):
+    integer_reductions.check(*case, into)
 
 
 @pytest.mark.parametrize("right", ["bool", "int8", "uint8", "int64", "uint32", "float32"])
@@ -87,19 +63,6 @@ def test_products_of_integers_do_not_overflow(left, right):
         out = np.zeros((1, 1), np.int64)
         run([x @ y], {x: large, y: b[:1, :1]}, [out])
         assert out == (2**40 + 1) * int(b[0, 0])
-
-
-@pytest.mark.parametrize("dtype", INTEGERS)
-def test_means_of_integers(dtype):
-    array = np.ones((1000, 3), dtype)
-    assert np.all(computed(fn.mean, array, np.float32) == 1)
-    array = whole_range("bool" if dtype == "bool" else dtype)
-    for axis in AXES:
-        expected = array.mean(axis=axis, keepdims=True)
-        if dtype in ("int64", "uint64"):  # sums wrap in both, NumPy's means do not
-            continue
-        found = computed(lambda x, axis=axis: fn.mean(x, axis), array, np.float32)
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_indices_are_exact_beyond_what_float32_holds():
@@ -270,18 +233,6 @@ def test_nan_gives_what_numpy_gives(name, dtype):
             expected = np.asarray(PLAIN[name](*arrays))
         np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", sorted(ACTIVATIONS))
-def test_activations_and_their_slopes_keep_nan(name):
-    act = ACTIVATIONS[name]
-    x = Variable(3)
-    y = act(x)
-    trees = [y] if name == "linear" else [y, *gradients(y, [x])]
-    (found, *slopes) = evaluate(trees, {x: np.array([1, np.nan, -1], "f")})
-    np.testing.assert_array_equal(np.isnan(found), [False, True, False])
-    for slope in slopes:  # of functions with a kink it is that of one side, for NaN as well
-        assert np.isfinite(slope[[0, 2]]).all()
 
 
 def test_floating_point_events_give_no_warning():

@@ -89,12 +89,6 @@ def test_shape_of_anything():
     assert ((X * 1).ndim, (X * 1).size) == (2, 6)
 
 
-def test_rank_three_shape():
-    a = Variable((2, 3, 4))
-    assert (a + a).shape == (2, 3, 4)
-    assert (a + Variable((4,))).shape == (2, 3, 4)
-
-
 def test_nodes_are_immutable():
     node = X + 1
     with pytest.raises(AttributeError, match="op-trees are immutable: cannot set 'op'"):

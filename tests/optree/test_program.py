@@ -135,13 +135,6 @@ def test_strided_and_foreign_arrays_may_be_bound():
     np.testing.assert_array_equal(value(x * 2, {x: array}), array * 2)
 
 
-def test_same_program_with_other_values():
-    (x,) = variables([(2,)])
-    program = linearise(x * x)
-    for a in (2.0, 3.0):
-        assert evaluate(program, {x: np.full(2, a)})[0].tolist() == [a * a] * 2
-
-
 def test_zeros_of_either_sign_are_two_numbers():
     x = Variable((2,))
     ones = {x: np.ones(2, np.float32)}

@@ -237,16 +237,6 @@ def test_an_index_may_be_an_array_of_indices():
     check_gradients(fn.square(x[:, i]), bindings, [x])
 
 
-def test_cross_entropy_with_indices():
-    rnd = np.random.RandomState(0)
-    x, t = Variable((4, 3), np.float64), Variable((4, 1), np.int64)
-    bindings = {x: random_array(rnd, x.shape), t: np.array([[0], [2], [1], [2]])}
-    tree = fn.logsumexp(x, -1) - fn.gather(x, t, -1)
-    onehot = fn.cross_entropy_with_logits(x, fn.onehot(t, -1, 3))
-    np.testing.assert_allclose(value(tree, bindings), value(onehot, bindings), rtol=1e-12)
-    check_gradients(tree, bindings, [x])
-
-
 def test_structural_operators():
     rnd = np.random.RandomState(0)
     x, y = variables([(2, 3, 4), (2, 2, 4)])
