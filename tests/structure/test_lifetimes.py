@@ -115,9 +115,14 @@ LIFETIMES = {
     ),
     "no backward pass before the first parameter": (
         lambda: classifier(
-            Elementwise("tanh", name="E"), Elementwise("tanh", name="F"), linear("A")
+            Elementwise("tanh", name="E"),
+            ConstructionWrapper.create(LifetimeProbeLayerImpl, "P"),
+            linear("A"),
         ),
-        {"E.outputs.default": "E forward to F forward"},
+        {
+            "E.outputs.default": "E forward to P forward",
+            "P.internals.both": "P forward to P forward",
+        },
     ),
     "recurrent layers have a state": (
         lambda: classifier(Lstm(3, name="L"), Lstm(3, name="M")),
@@ -172,13 +177,6 @@ def test_buffers_live_from_their_first_use_to_their_last(case):
         assert nodes[path].get("@lives") == lives, path
         lifetime = lives and tuple(positions[each] for each in lives.split(" to "))
         assert hubs[nodes[path]["@hub"]].lifetime == lifetime, path
-
-
-def test_internals_of_layers_without_a_backward_pass_live_for_one_step():
-    _, _, nodes = plan(counting())
-    internals = [node for path, node in nodes.items() if path.startswith("Count.internals.")]
-    lives = {node.get("@lives") for node in internals}
-    assert lives <= {None, "Count forward to Count forward"}
 
 
 def test_deltas_of_the_input_live_to_the_end():
