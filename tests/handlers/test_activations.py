@@ -73,19 +73,6 @@ def test_gelu_has_the_precision_of_the_dtype_in_both_tails(dtype):
     assert np.all(np.abs(y - exact) <= tolerance * np.abs(exact))
 
 
-def test_more_elements_than_one_block():
-    handler = NumpyHandler(np.float64)
-    values = np.random.default_rng(0).normal(size=(300, 70))
-    for name in ("gelu", "silu"):
-        x, y = make(handler, values), handler.zeros(values.shape)
-        dx, dy = handler.zeros(values.shape), handler.ones(values.shape)
-        handler.act_func[name](x, y)
-        handler.act_func_deriv[name](x, y, dy, dx)
-        np.testing.assert_allclose(y, activated(name, values), rtol=1e-12)
-        slope = (activated(name, values + 1e-6) - activated(name, values - 1e-6)) / 2e-6
-        np.testing.assert_allclose(dx, slope, atol=1e-8)
-
-
 @pytest.mark.usefixtures("fresh_registry")
 def test_the_derivative_in_place_asks_for_the_input_that_it_needs(handler):
     register_softsign_and_square()

@@ -193,6 +193,7 @@ OPTIONS = {
     "take": {"axis": 0}, "gather": {"axis": 1},
     "put": {"axis": 0, "size": 4}, "scatter": {"axis": 1, "size": 4},
     "embed": {"start": (0, 1), "step": (2, 1), "size": (6, 5)},
+    "onehot": {"axis": 1, "size": 4}, "full": {"shape": (2, 3), "value": 0.5, "dtype": "float64"},
 }  # fmt: skip
 #: Operators without values as operands, and those that have no plain NumPy function.
 WITHOUT_VALUES, PLACED = {"full", "onehot"}, {"put", "scatter", "embed"}

@@ -29,7 +29,7 @@ def check(handler, name, arguments, rtol=1e-5, atol=None, strided=False, is_nati
     return calls
 
 
-def check_random_calls(handler, name, rtol=1e-5, atol=None, strided=False, count=200):
+def check_random_calls(handler, name, rtol=1e-5, atol=None, strided=False, count=80):
     """Compare random calls with the reference, each of them native."""
     for seed in range(count):
         arguments = Arguments(name, seed, handler.dtype, example=seed % 4)

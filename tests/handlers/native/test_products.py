@@ -120,7 +120,7 @@ def test_affine(native, without, fallback):
     handler = without if fallback else native
     rng = np.random.default_rng(1)
     for activation in handler.activations:
-        for _ in range(14):
+        for _ in range(6):
             m, k, n = (int(rng.choice(SIZES)) for _ in range(3))
             a, b = stored(rng, (m, k)), stored(rng, (n, k))
             wide, bias = np.zeros((m, n + 2), np.float32), rng.standard_normal(n, np.float32)
@@ -276,7 +276,7 @@ def test_numbers_of_rows_that_are_not_common_share_primitives(native, counted):
     rng = np.random.default_rng(0)
     x, weights = rng.standard_normal((1200, 90), np.float32), np.eye(90, dtype=np.float32)
     deltas, gradients = np.ones((1200, 90), np.float32), np.zeros((90, 90), np.float32)
-    for rows in range(200, 1200, 7):
+    for rows in range(200, 1200, 23):
         native.dot_mm(x[:rows], weights, deltas[:rows])
         np.testing.assert_array_equal(deltas[:rows], x[:rows])
         native.dot_mm(x[:rows], deltas[:rows], gradients, transa=True)

@@ -115,16 +115,19 @@ def passes(handler, geometry, add):
     return [handler.get_numpy_copy(array) for array in (y, dx, dw)]
 
 
+def check_passes(handler, geometry, add):
+    expected = passes(NumpyHandler(float), geometry, add)
+    for got, value in zip(passes(handler, geometry, add), expected, strict=True):
+        np.testing.assert_array_equal(got, value)
+
+
 @pytest.mark.parametrize(
     ("compute", "geometry", "by_cudnn"),
     [("f32", "plain", 0), ("tf32", "plain", 0), ("bf16", "plain", 1), ("f32", "in groups", 1)],
 )
 def test_who_computes_the_gradient_of_filters(compute, geometry, by_cudnn, shim):
     handler, _, calls = with_stand_in(compute)
-    for got, expected in zip(
-        passes(handler, geometry, True), passes(NumpyHandler(float), geometry, True), strict=True
-    ):
-        np.testing.assert_array_equal(got, expected)
+    check_passes(handler, geometry, True)
     assert ("BackwardFilter" in {name for name, _ in calls}) == by_cudnn
 
 
@@ -134,10 +137,7 @@ def test_who_computes_the_gradient_of_filters(compute, geometry, by_cudnn, shim)
 def test_bfloat16_in_all_passes(geometry, add, late, shim):
     shim.set_option("late", late)
     handler, _, calls = with_stand_in("bf16")
-    for got, expected in zip(
-        passes(handler, geometry, add), passes(NumpyHandler(float), geometry, add), strict=True
-    ):
-        np.testing.assert_array_equal(got, expected)
+    check_passes(handler, geometry, add)
     assert {name for name, _ in calls} == set(PASSES)
 
 
@@ -145,11 +145,7 @@ def test_bfloat16_in_all_passes(geometry, add, late, shim):
 @pytest.mark.parametrize("add", [False, True])
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 def test_small_whole_numbers_are_exact_with_the_library_that_is_here(geometry, add, compute):
-    handler = PyCudaHandler(seed=1, compute=compute)
-    for got, expected in zip(
-        passes(handler, geometry, add), passes(NumpyHandler(float), geometry, add), strict=True
-    ):
-        np.testing.assert_array_equal(got, expected)
+    check_passes(PyCudaHandler(seed=1, compute=compute), geometry, add)
 
 
 def test_bfloat16_obeys_the_properties(shim):
@@ -175,9 +171,7 @@ def test_results_in_bfloat16_are_rounded_before_they_are_added(add, shim):
 def test_gpus_without_bfloat16_and_other_refusals_make_columns(shim):
     shim.set_option("capability", 75)
     handler, _, calls = with_stand_in("bf16")
-    expected = passes(NumpyHandler(float), "in groups", True)
-    for got, value in zip(passes(handler, "in groups", True), expected, strict=True):
-        np.testing.assert_array_equal(got, value)
+    check_passes(handler, "in groups", True)
     assert not calls
 
 

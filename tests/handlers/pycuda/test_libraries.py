@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+PACKAGE = Path(__file__).parents[3] / "brainstorm/handlers/pycuda"
 PLACES = {"wheels": "nvidia/cu13/lib", "path": "path", "toolkit": "toolkit/lib64"}
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="NO gcc HERE")
@@ -35,13 +35,10 @@ def said(folder: Path, script: str) -> str:
     """What a script prints in a process that finds libraries in a folder alone."""
     (folder / "nvidia").mkdir(exist_ok=True)
     (folder / "nvidia/__init__.py").touch()  # so that other folders of this name do not count
-    head = (
-        "import ctypes, os\n"
-        "from brainstorm.handlers.pycuda.libraries import load_library, path_of\n"
-    )
+    head = "import ctypes, os\nfrom libraries import load_library, path_of\n"  # it alone
     environment = {
         **os.environ,
-        "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}",
+        "PYTHONPATH": f"{folder}{os.pathsep}{PACKAGE}",
         "LD_LIBRARY_PATH": str(folder / PLACES["path"]),
         "CUDA_HOME": str(folder / "toolkit"),
     }

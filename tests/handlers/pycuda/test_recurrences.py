@@ -65,9 +65,9 @@ BESIDES = {
 }
 
 
-def walk(handler, besides, turned, wide, rng, batch=BATCH):
+def walk(handler, besides, turned, wide, batch=BATCH):
     """Return arrays, and what walks through them."""
-    size = 40 if wide else 6
+    rng, size = np.random.default_rng(4), 40 if wide else 6
     values = [rng.normal(size=(STEPS + 1, batch, size)).astype(np.float32) for _ in range(2)]
     h, z = (handler.create_from_numpy(value)[:, :, :6] for value in values)
     matrix = handler.create_from_numpy(rng.normal(size=(6, 6)).astype(np.float32))
@@ -82,40 +82,34 @@ def walk(handler, besides, turned, wide, rng, batch=BATCH):
     return (h, z, matrix), steps
 
 
+def check(handler, make, expected):
+    """Compare a graph, of which so many nodes are recurrences, with operations one by one."""
+    (arrays, steps), (others, others_steps) = make(), make()
+    graph = graph_of(handler, steps)
+    assert recurrent(graph) == expected
+    graph()
+    others_steps()
+    for got, wanted in zip(arrays, others, strict=True):
+        np.testing.assert_array_equal(got.get(), wanted.get())
+    return graph
+
+
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("besides", BESIDES)
 def test_rows_that_need_nothing_of_each_other(besides, turned, wide, handler):
-    arrays, steps = walk(handler, besides, turned, wide, np.random.default_rng(4))
-    others, others_steps = walk(handler, besides, turned, wide, np.random.default_rng(4))
-    graph = graph_of(handler, steps)
-    assert recurrent(graph) == (besides in ("nothing", "a matrix of h"))
-    graph()
-    others_steps()
-    for got, expected in zip(arrays, others, strict=True):
-        np.testing.assert_array_equal(got.get(), expected.get())
+    joined = besides in ("nothing", "a matrix of h")
+    check(handler, lambda: walk(handler, besides, turned, wide), joined)
 
 
 @pytest.mark.parametrize("besides", ["nothing", "a row of another sequence", "another matrix"])
 def test_a_single_row_needs_no_other(besides, handler):
-    arrays, steps = walk(handler, besides, True, False, np.random.default_rng(4), batch=1)
-    others, others_steps = walk(handler, besides, True, False, np.random.default_rng(4), batch=1)
-    graph = graph_of(handler, steps)
-    assert recurrent(graph) == 1
-    graph()
-    others_steps()
-    np.testing.assert_array_equal(arrays[0].get(), others[0].get())
+    check(handler, lambda: walk(handler, besides, True, False, batch=1), 1)
 
 
 def test_a_matrix_that_finds_no_room_is_read_again(handler, monkeypatch):
     monkeypatch.setattr(handler._device, "shared", recurrences.SHARED + 4 * 35)
-    arrays, steps = walk(handler, "nothing", True, False, np.random.default_rng(4))
-    others, others_steps = walk(handler, "nothing", True, False, np.random.default_rng(4))
-    graph = graph_of(handler, steps)
-    assert recurrent(graph) == 1
-    graph()
-    others_steps()
-    np.testing.assert_array_equal(arrays[0].get(), others[0].get())
+    check(handler, lambda: walk(handler, "nothing", True, False), 1)
 
 
 @pytest.mark.parametrize("steps", [6, 20, 45])
@@ -130,13 +124,14 @@ def test_walks_of_all_lengths_are_not_cut(compute, steps, monkeypatch):
 @pytest.mark.parametrize("by_gate", [False, True])
 @pytest.mark.parametrize("gates", [1, 2, 4, 8])
 def test_products_of_several_gates_are_one_step(gates, by_gate, handler):
-    def arrays():
+    def make():
         rng = np.random.default_rng(5)
         shape = (gates, STEPS, BATCH, 6) if by_gate else (STEPS, BATCH, gates, 6)
         order = (0, 1, 2, 3) if by_gate else (2, 0, 1, 3)
         shapes = (STEPS + 1, BATCH, 6), shape, (gates, 6, 6)
         given = [handler.create_from_numpy(rng.normal(size=s).astype(np.float32)) for s in shapes]
-        return given[0], given[1].transpose(order), given[2]
+        h, z, matrices = given[0], given[1].transpose(order), given[2]
+        return (h, z), lambda: steps(h, z, matrices)
 
     def steps(h, z, matrices):
         products = [handler.repeated_dot_add(matrices[i]) for i in range(gates)]
@@ -145,12 +140,7 @@ def test_products_of_several_gates_are_one_step(gates, by_gate, handler):
                 products[i](h[t], z[i, t])
             handler.tanh(z[gates - 1, t], h[t + 1])
 
-    given, others = arrays(), arrays()
-    graph = graph_of(handler, lambda: steps(*given))
-    assert (recurrent(graph), len(graph.launches)) == (1, 1)
-    graph()
-    steps(*others)
-    np.testing.assert_array_equal(given[0].get(), others[0].get())
+    assert len(check(handler, make, 1).launches) == 1
 
 
 def test_a_launch_takes_the_arguments(handler, rng):

@@ -8,8 +8,6 @@ import pytest
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import PyCudaHandler
 from brainstorm.handlers.pycuda.builders import TILE
-from brainstorm.optree import Variable, gradients, linearise
-from brainstorm.optree import functions as fn
 
 ROWS = 300
 #: Number of indices and a generator to indices: some of these are of no row.
@@ -125,19 +123,3 @@ def test_tables_without_rows_and_rows_without_columns(handler):
     text = r"take_rows_mv on a GPU: expected a table with rows to look up, got .*\[0, 2\].* rows\."
     with pytest.raises(HandlerValidationError, match=text):
         handler.take_rows_mv(empty, v, rows)
-
-
-@pytest.mark.parametrize("axis", [0, 1, 2])
-def test_gradients_of_what_is_taken_along_an_axis(axis, handler, rng):
-    shape = (3, 4, 5)
-    x, indices = Variable(shape), Variable((2, 40), np.int64)
-    (tree,) = gradients(fn.take(x, indices, axis), [x])
-    dy = np.ones(fn.take(x, indices, axis).shape)
-    program = linearise([tree])
-    given = rng.integers(-shape[axis], shape[axis], indices.shape)
-    inputs = [handler.create_from_numpy(given) for _ in program.inputs]
-    out = handler.ones(shape)
-    handler.run_program(program, inputs, [out], [False])
-    expected = np.zeros(shape)
-    np.add.at(expected, (*[slice(None)] * axis, given), dy)
-    np.testing.assert_array_equal(out.get(), expected)
