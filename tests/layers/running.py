@@ -37,6 +37,7 @@ def run(
     everything = harness.sample(np.random.RandomState(seed))
     everything.update({f"inputs.{name}": array for name, array in inputs.items()})
     everything.update({f"parameters.{name}": np.asarray(v) for name, v in values.items()})
+    harness.spoil(harness.paths("outputs", "internals"), 0.5)
     harness.forward(everything, training_pass)
     harness.values = everything  # type: ignore[attr-defined]  # for references to compute with
     return harness

@@ -86,10 +86,13 @@ REFUSALS = [
     (data(fixed=np.zeros((2, 3))), "data 'fixed': expected (3, 2), got (2, 3)."),
     (data(T=0), "data 'default': is empty, its shape is (0, 5, 8, 8, 1)."),
     (data(B=0), "data 'default': is empty, its shape is (4, 0, 8, 8, 1)."),
-    (
-        data(label=np.zeros((6, 2))),
-        "data 'label': expected B=5 as in data 'default', got B=6 (shape (6, 2)). All data of a "
-        "batch share T and B.",
+    *(
+        (
+            data(label=np.zeros((B, 2))),
+            f"data 'label': expected B=5 as in data 'default', got B={B} (shape ({B}, 2)). All "
+            "data of a batch share T and B.",
+        )
+        for B in (4, 6)
     ),
 ]
 

@@ -148,14 +148,15 @@ def test_only_deltas_that_lead_to_parameters_have_memory():
     assert {path for path, node in nodes.items() if "@null" in node} == {"Out.input_deltas.targets"}
 
 
-def test_a_hub_takes_the_largest_context_of_its_members():
+@pytest.mark.parametrize(("rnn", "fc"), ["AB", "BA"])
+def test_a_hub_takes_the_largest_context_of_its_members(rnn, fc):
     inp, target = Input({"default": ("T", "B", 2)}), FullyConnected(1, name="Target")
-    for layer in (Recurrent(3, name="Rnn"), FullyConnected(4, name="Fc")):
+    for layer in (Recurrent(3, name=rnn), FullyConnected(4, name=fc)):
         inp >> layer >> target
     net = Network.from_layer(inp, handler=NumpyHandler())
     net.provide_external_data({"default": np.zeros((5, 1, 2))})
-    assert net.buffer.Rnn.outputs.default.shape == (6, 1, 3)
-    assert net.buffer.Fc.outputs.default.shape == (5, 1, 4)
+    assert net.buffer[rnn].outputs.default.shape == (6, 1, 3)
+    assert net.buffer[fc].outputs.default.shape == (5, 1, 4)
     assert net.buffer.Target.inputs.default.shape == (5, 1, 7)
 
 

@@ -61,6 +61,12 @@ def counting():
     return inp
 
 
+def branching():
+    inp, first = wire_input(), linear("A")
+    inp >> first >> Elementwise("tanh", name="E")
+    return wire_loss(inp, first)
+
+
 def copied():
     """Sources joined on their channels are copied before the step, their deltas behind it."""
     inp, joint = wire_input((4, 4, 2)), Convolution2D(3, (2, 2), activation="linear", name="J")
@@ -105,6 +111,10 @@ LIFETIMES = {
             "P.internals.backward": "P backward to P backward",
             "A.outputs.default": "A forward to P forward",
         },
+    ),
+    "an output that is not connected": (
+        branching,
+        {"E.outputs.default": "E forward to the end"},
     ),
     "connected predictions": (
         counting,
