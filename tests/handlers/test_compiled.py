@@ -108,9 +108,9 @@ def test_every_elementwise_operator_and_special_numbers():
 @pytest.mark.parametrize("name", [n for n, row in OPERATORS.items() if row.kind == "reduction"])
 def test_reductions(name):
     rnd = np.random.RandomState(1)
-    shapes = [(3, 5, 4, 2, 3), (700,), (3, 600), (600, 3), (4, 1)]
-    for dtype in (np.float32, np.float64):
-        bindings = {Variable(shape, dtype): drawn(rnd, shape, dtype) for shape in shapes}
+    shapes = [(3, 600), (600, 3), (700,), (3, 5, 4, 2, 3), (4, 1)]
+    for dtype, count in ((np.float32, 5), (np.float64, 2)):
+        bindings = {Variable(s, dtype): drawn(rnd, s, dtype) for s in shapes[:count]}
         bindings[Variable((40,), dtype)] = rnd.choice(SPECIAL, 40).astype(dtype)
         bindings[Variable((4, 9), dtype)] = np.full((4, 9), -np.inf, dtype)
         bindings[Variable((9, 9), dtype)] = np.round(drawn(rnd, (9, 9), dtype))
@@ -223,14 +223,14 @@ def test_what_chunks_compute_takes_no_stack():
 
 
 def test_chunks_keep_all_threads_busy_and_no_more():
-    x = Variable((4096, 40 * 256))
-    arrays = [np.zeros(x.shape, np.float32)], [np.zeros((1, 40 * 256), np.float32)]
     found = {}
-    for threads in (1, 2, 32, 64):
+    for threads, columns in ((1, 40), (2, 40), (32, 40), (64, 40), (32, 1)):  # in tiles
+        x = Variable((4096, columns * 256))
+        arrays = [np.zeros(x.shape, np.float32)], [np.zeros((1, columns * 256), np.float32)]
         special, _ = specialized(linearise(fn.sum(x, 0)), *arrays, threads=threads)
         (part,) = special.parts
-        found[threads] = part.numbers[:2].tolist()
-    assert found == {1: [1, 1], 2: [2, 1], 32: [32, 7], 64: [64, 13]}
+        found[threads, columns] = part.numbers[:2].tolist()
+    assert list(found.values()) == [[1, 1], [2, 1], [32, 7], [64, 13], [32, 64]]
 
 
 def test_structure():
@@ -242,7 +242,7 @@ def test_structure():
         fn.reshape(fn.transpose(x), (3, 4)), fn.broadcast_to(fn.sum(z, 0), (5, 4)), x, z, z,
         fn.sum(fn.concatenate([x, y * 2], 1), 0), *gradients(fn.sum(z[:, 1::2] * y), [x, y]),
     ]  # fmt: skip
-    for _ in range(3):
+    for _ in range(2):
         bindings = {v: drawn(rnd, v.shape, np.float32) for v in (x, y)}
         compare(trees, bindings, rnd=rnd)
         compare(trees, bindings, accumulate=[k % 2 == 0 for k in range(len(trees))], rnd=rnd)

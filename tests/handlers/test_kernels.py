@@ -13,8 +13,10 @@ from tests import cudashim
 from tests.handlers.running import needs_compiler
 from tests.optree import integer_reductions, nan_cases, operation_cases
 
+C = pytest.param("C", marks=needs_compiler)
 
-@pytest.fixture(params=[pytest.param("C", marks=needs_compiler), "CUDA", "CUDA, 64 bits"])
+
+@pytest.fixture(params=[C, "CUDA", "CUDA, 64 bits"])
 def execute(request, monkeypatch, kernel_cache):
     """A function of a program, arrays of the host, and whether it adds to the outputs."""
     is_c = request.param == "C"
@@ -64,6 +66,7 @@ def test_an_index_beyond_what_float32_counts_is_exact(compute):
         assert [int(out[0]) for out in found] == [2**24 + 3, 2**24 + 1]
 
 
+@pytest.mark.parametrize("execute", [C, "CUDA"], indirect=True)
 @pytest.mark.parametrize("dtype", integer_reductions.DTYPES)
 @pytest.mark.parametrize(
     ("shape", "axis"),
