@@ -322,9 +322,11 @@ def test_outputs_that_overlap_inputs_are_written_last(shift):
 def test_transposed_and_reduced_into_itself():
     x = Variable((5, 5))
     a = np.arange(25, dtype=np.float32).reshape(5, 5)
-    expected = a.T + 10
-    compiled(linearise([fn.transpose(x) + 10]))([a], [a])
-    np.testing.assert_array_equal(a, expected)
+    run = compiled(linearise([fn.transpose(x) + 10]))
+    for add in (False, True, True):
+        expected = a.T + 10 + a * add
+        run([a], [a], [add])
+        np.testing.assert_array_equal(a, expected)
     expected = a / a.sum(0)
     compiled(linearise([x / fn.sum(x, 0)]))([a], [a])
     np.testing.assert_allclose(a, expected, 1e-6)

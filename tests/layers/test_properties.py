@@ -38,11 +38,16 @@ def harness_for(case: Case, handler: Handler) -> LayerHarness:
     return LayerHarness(build_layer(case.create(), case.in_shapes), handler, case.inputs)
 
 
+def sizes_of(case: Case, *more: tuple[int, int]) -> list[tuple[int, int]]:
+    """Return (2, 3), and those of the others on which steps that are coupled matter."""
+    is_coupled = build_layer(case.create(), case.in_shapes).time_coupled
+    return [(2, 3), *(size for size in more if is_coupled and size in case.sizes)]
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_layer_has_all_properties(case: Case) -> None:
-    layer = build_layer(case.create(), case.in_shapes)
-    chosen = [(1, 3), (4, 1), (2, 3)] if layer.time_coupled else [(2, 3)]
-    check_layer(layer, None, case.inputs, [size for size in chosen if size in case.sizes], FLOAT64)
+    sizes = sizes_of(case, (1, 3), (4, 1))
+    check_layer(case.create(), case.in_shapes, case.inputs, sizes, FLOAT64)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -54,7 +59,7 @@ def test_all_operations_of_a_layer_are_checked(case: Case) -> None:
     """
     handler = DebugHandler(FLOAT64)
     properties = LAYER_PROPERTIES.keys() - DIFFERENCES - SAME_OPERATIONS
-    sizes = [size for size in ((1, 3), (1, 1)) if size in case.sizes]
+    sizes = sizes_of(case, (1, 1))
     check_layer(case.create(), case.in_shapes, case.inputs, sizes, handler, properties)
     for size in sizes:
         harnesses = [harness_for(case, each) for each in (handler, FLOAT64)]
