@@ -80,7 +80,7 @@ def test_one_layer_may_be_all_inputs_of_a_highway() -> None:
 @pytest.mark.parametrize("decay", [bl.L1Decay, bl.L2Decay])
 @pytest.mark.parametrize("layer", [bl.FullyConnected, bl.Lstm])
 def test_a_penalty_on_weights_reaches_their_gradient(decay: Any, layer: Any) -> None:
-    hidden = layer(3, "tanh", name="Hidden")
+    hidden = layer(2, "tanh", name="Hidden")
     source = classifier(hidden)
     weights = "Wz" if layer is bl.Lstm else "W"
     hidden - f"..parameters.{weights}" >> decay() - "loss" >> bl.Loss(0.7, name="Penalty")

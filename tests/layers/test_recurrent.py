@@ -15,12 +15,9 @@ from brainstorm.optree import Program
 from brainstorm.optree.stages import split_into_stages
 from brainstorm.testing import LayerHarness, approx_fprime, build_layer
 from tests.layers.running import run, run_backward
+from tests.layers.test_values import sigmoid
 
 RND = np.random.RandomState(2)
-
-
-def sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
 
 
 def recurrent_step(x: np.ndarray, y: np.ndarray, c: Any, p: dict) -> dict[str, np.ndarray]:

@@ -41,6 +41,13 @@ def without(monkeypatch):
 
 
 @pytest.fixture
+def no_compiler(monkeypatch, tmp_path):
+    """No C compiler, and nothing that one has compiled before."""
+    monkeypatch.setenv("CC", "no-such-compiler-here")
+    monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path))
+
+
+@pytest.fixture
 def counted(monkeypatch):
     """The names of everything that oneDNN creates, in order."""
     library, _ = load()

@@ -49,10 +49,8 @@ def test_it_computes_in_double_precision(monkeypatch):
     ["results equal the reference", "slices of wider arrays do as well",
      "results may overwrite arguments", "nothing is allocated in steady state"],
 )  # fmt: skip
-def test_it_does_without_library_and_compiler(without, monkeypatch, tmp_path, property):
+def test_it_does_without_library_and_compiler(without, no_compiler, property):
     """NumPy's methods have all properties: here they get the arguments."""
-    monkeypatch.setenv("CC", "no-such-compiler-here")
-    monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path))
     check_handler(without, properties=[property])
 
 
@@ -192,12 +190,11 @@ def test_op_trees_are_compiled_and_go_with_their_program():
 
 
 @pytest.mark.parametrize("compiler_there", [False, pytest.param(True, marks=needs_compiler)])
-def test_op_trees_that_numpy_runs(monkeypatch, tmp_path, compiler_there):
+def test_op_trees_that_numpy_runs(request, compiler_there):
     handler, (x, y) = NativeHandler(seed=1), (Variable((5, 5), np.int32) for _ in range(2))
     tree = fn.dot(x, y)  # which is exact
     if not compiler_there:
-        monkeypatch.setenv("CC", "no-such-compiler-here")
-        monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path))
+        request.getfixturevalue("no_compiler")
         tree = x - y * 17.25
     a, b = np.full((2, 5, 5), 3, np.int32)
     out, program = run(handler, tree, a, b)
@@ -272,9 +269,7 @@ def test_a_trace_keeps_its_numbers(monkeypatch):
     np.testing.assert_array_equal(x, np.full(3, 0.25))
 
 
-def test_a_trace_without_anything_native(without, monkeypatch, tmp_path):
-    monkeypatch.setenv("CC", "no-such-compiler-here")
-    monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path))
+def test_a_trace_without_anything_native(without, no_compiler):
     run, x = chain(without, np.random.default_rng(0))
     with without.tracing(runs=False) as trace:
         run()
