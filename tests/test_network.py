@@ -637,7 +637,7 @@ def test_predict_says_what_it_misses():
             net,
             ({"targets": np.zeros((2, 1, 1))}, "Out.outputs.predictions"),
             MissingDataError,
-            "data for 'default' is missing: it is input 'default' of layer",
+            r"'default' is missing: it is input 'default' of layer 'Rnn' \(Recurrent\)\. Pass a",
         ),
         (
             Network.from_layer(inp),

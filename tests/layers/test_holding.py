@@ -8,21 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from brainstorm.errors import MissingDataError
-from brainstorm.handlers import NumpyHandler
-from brainstorm.initializers import Gaussian
 from brainstorm.layers import (
     Clockwork,
     ClockworkLstm,
-    FullyConnected,
     Gru,
-    Input,
-    Loss,
     Lstm,
     Recurrent,
-    SquaredError,
 )
-from brainstorm.network import Network
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.testing import LayerHarness
 from tests.layers.running import run, run_backward
@@ -108,21 +100,6 @@ def give_the_parameters_of(one: LayerHarness, other: LayerHarness) -> None:
     for path in [*other.paths("parameters"), *contexts]:
         other.values[path] = one.values[path]
     other.forward(other.values)
-
-
-def test_prediction_without_the_mask_is_refused() -> None:
-    inp = Input({"default": ("T", "B", 2), "mask": ("T", "B", 1), "targets": ("T", "B", 1)})
-    recurrent, error = Gru(3, name="R"), SquaredError(name="Error")
-    inp >> recurrent >> FullyConnected(1, "linear") >> error - "loss" >> Loss()
-    inp - "mask" >> "mask" - recurrent
-    inp - "targets" >> "targets" - error
-    net = Network.from_layer(inp, handler=NumpyHandler(float))
-    net.initialize(Gaussian(1.0))
-    x = RND.normal(size=(4, 2, 2))
-    match = r"data for 'mask' is missing: it is input 'mask' of layer 'R' \(Gru\)\. Pass a dict"
-    with pytest.raises(MissingDataError, match=match):
-        net.predict(x)
-    assert net.predict({"default": x, "mask": np.ones((4, 2, 1))}).shape == (4, 2, 1)
 
 
 # -- clocks -------------------------------------------------------------------------------------

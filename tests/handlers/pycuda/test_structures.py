@@ -114,13 +114,21 @@ def test_operands_of_all_strides(name, accumulate, handler, rng):
     np.testing.assert_array_equal(out.get(), cut(values) + others + np.float32(accumulate))
 
 
-@pytest.mark.parametrize(("columns", "lanes"), [(4, 4), (7, 1), (10, 1), (12, 4)])
-def test_a_row_must_consist_of_whole_packs_if_there_are_several(columns, lanes, handler, rng):
-    values, row = rng.normal(size=(5, columns)).astype("f"), rng.normal(size=columns).astype("f")
-    x, y, out = map(handler.create_from_numpy, (values, row, np.zeros_like(values)))
-    assert lanes_of(handler, summed, [x, y], out) == lanes
-    handler.compute(summed, [x, y], [out])
-    np.testing.assert_array_equal(out.get(), values + row)
+@pytest.mark.parametrize(
+    ("columns", "width", "lanes"),
+    [(4, 4, 4), (7, 7, 1), (10, 10, 1), (12, 12, 4), (7, 12, 1), (8, 12, 4)],
+)
+def test_a_row_must_consist_of_whole_packs_if_there_are_several(
+    columns, width, lanes, handler, rng
+):
+    values, row = rng.normal(size=(5, width)).astype("f"), rng.normal(size=columns).astype("f")
+    x, y, memory = map(handler.create_from_numpy, (values, row, np.zeros_like(values)))
+    part, out = x[:, :columns], memory[:, :columns]
+    assert lanes_of(handler, summed, [part, y], out) == lanes
+    handler.compute(summed, [part, y], [out])
+    expected = np.zeros_like(values)
+    expected[:, :columns] = values[:, :columns] + row
+    np.testing.assert_array_equal(memory.get(), expected)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
