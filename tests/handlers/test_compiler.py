@@ -394,6 +394,17 @@ def test_files_that_are_not_what_they_should_be_are_built_again(cache, content):
 
 
 @needs_compiler
+def test_a_library_that_is_not_what_was_built_is_built_again(cache):
+    """Although it says that it is of this source."""
+    _, here = compiler._compiler_here()
+    key = compiler._hash(f"{here.key}\nprobe\n{probe(9)}")
+    changed = f'{probe(66)}const char *probe_key(void) {{ return "{key}"; }}\n'
+    built = compiler._build(here.command, here.flags, changed, key, cache)
+    built.rename(cache / f"{key}-{compiler._hash(b'another')}.so")
+    assert ask(compiler.load(probe(9), "probe")) == 9
+
+
+@needs_compiler
 def test_what_is_known_of_a_compiler_is_found_again_and_checked(cache):
     known = compiler._compiler_here()[1]
     for content in (None, b""):

@@ -284,7 +284,10 @@ def test_what_went_wrong_in_a_layer_whose_deltas_are_not_allocated():
         net.backward_pass()
 
 
-UNEVEN = "expected arrays that lie one step further at every step, and the same numbers"
+UNEVEN = (
+    "expected arrays that lie one step further at every step, and the same numbers, got others at "
+    "step 3 of mult_st"
+)
 
 
 @pytest.mark.parametrize(
