@@ -295,6 +295,12 @@ def test_results_are_as_if_computed_before_any_is_written(reads, writes):
     np.testing.assert_allclose(memory, expected, rtol=1e-9, atol=1e-12)
 
 
+def test_an_input_that_is_an_output_is_what_it_was_before_others_were_written():
+    x, a, out = Variable(3, np.float64), np.ones(3), np.zeros(3)
+    run([x * 2, x], {x: a}, [a, out])
+    assert (a.tolist(), out.tolist()) == ([2] * 3, [1] * 3)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.int16])
 def test_inputs_and_outputs_of_different_types_may_share_bytes(dtype):
     memory = np.linspace(-4, 4, 8)
