@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 import brainstorm as bs
 from brainstorm import global_rnd
@@ -15,6 +16,11 @@ from brainstorm.optree import activations
 # Tests take turns on the processors with each other and with other programs, where threads that
 # wait for each other cost a hundred times what they gain. Tests of threads say how many they want.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+# Nor does any test depend on how long its examples take.
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
 
 
 global_rnd.set_seed(0)  # for what modules make when they are imported

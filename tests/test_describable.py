@@ -128,7 +128,7 @@ json_data = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(json_data)
 def test_a_round_trip_through_json(data):
     animal = Animal("Rex")

@@ -195,7 +195,7 @@ def test_echo_state_has_the_spectral_radius():
     assert np.abs(np.linalg.eigvals(values)).max() == pytest.approx(0.7)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.integers(1, 8), min_size=2, max_size=4))
 @example([4, 3, 3, 2])
 def test_orthogonal(shape):
@@ -224,7 +224,7 @@ def test_lstm_opt_init_has_four_blocks():
     assert np.array_equal(values[:, 0], [1, 1, 2, 3, 5, 5, 7, 7])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(connections=st.integers(1, 4), more=st.integers(0, 5), other=st.integers(1, 6))
 def test_sparse_initializers_keep_exactly_the_connections(connections, more, other):
     values = SparseInputs(3.0, connections)((connections + more, other))

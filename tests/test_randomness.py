@@ -27,7 +27,7 @@ def draw(rnd):
     return rnd.randint(0, 1 << 30, size=4).tolist()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 1 << 62))
 def test_a_seed_determines_the_numbers(seed):
     rnd = RandomState(seed)
@@ -42,7 +42,7 @@ def test_a_seed_determines_the_numbers(seed):
     assert draw(rnd) != first
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 1 << 200), st.text(max_size=5))
 def test_the_numbers_are_those_of_a_seed_sequence_of_numpy(seed, name):
     path = (zlib.crc32(name.encode()), len(name))

@@ -147,7 +147,7 @@ def test_values_are_converted_and_references_not_altered():
     assert all(isinstance(i, ArrayInitializer) for pair in flat(resolved).values() for i in pair)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     name=st.text("abZ_09", min_size=1, max_size=6),
     cuts=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=3),

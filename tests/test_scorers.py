@@ -150,7 +150,7 @@ def test_gather_and_aggregate_recurrent_batches():
     ]  # fmt: skip
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(lengths=st.lists(st.integers(2, 4), min_size=2, max_size=4), seed=st.integers(0, 99))
 def test_the_length_of_parts_does_not_change_the_loss_per_step(lengths, seed):
     losses = np.random.RandomState(seed).random_sample(sum(lengths))  # of each time step

@@ -257,7 +257,7 @@ def test_what_cannot_be_extracted(net, batches, path, error, text):
 # -- arrays --------------------------------------------------------------------------------------
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(1, 3), st.integers(1, 9), st.integers(0, 100))
 def test_shuffle_data_keeps_sequences_together(time, size, seed):
     x = np.arange(time * size).reshape(time, size, 1)
@@ -278,7 +278,7 @@ def test_shuffle_data_follows_the_global_seed():
     assert (shuffled() != np.arange(50)).any()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 30), st.lists(st.integers(1, 9), min_size=1, max_size=4))
 def test_split_is_a_partition_in_the_given_ratios(size, ratios):
     x = np.arange(2 * size).reshape(2, size, 1)

@@ -41,7 +41,7 @@ def test_inheritors_are_found_at_any_depth_and_once():
 nested_lists = st.recursive(st.integers(), lambda inner: st.lists(inner, max_size=4), max_leaves=12)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(nested_lists, max_size=4))
 def test_nested_indices_count_what_flatten_yields(nested):
     flat = list(utils.flatten(nested))
@@ -139,7 +139,7 @@ def test_leaves_are_flattened_in_order():
 shapes = st.lists(st.integers(1, 4), min_size=3, max_size=5).map(tuple)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(shapes)
 def test_flattening_gives_views_of_the_right_shape(shape):
     T, B, *features = shape
@@ -192,7 +192,7 @@ def test_progress_bar_gives_what_is_new():
         bar.send(10)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.floats(0, 1), max_size=8), st.floats(0.01, 1e6))
 def test_a_progress_bar_is_whole_in_the_end(fractions, maximum):
     bar = progress_bar(maximum)

@@ -85,7 +85,7 @@ def test_constrain_l2_norm(handler):
     assert np.array_equal(apply(ConstrainL2Norm(0.1), handler, [3.0, 4.0]), [3.0, 4.0])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     shape=st.lists(st.integers(1, 4), min_size=2, max_size=4),
     limit=st.floats(0.01, 10),

@@ -13,9 +13,7 @@ from tests import cudashim
 
 F32, F16, BF16 = 0, 2, 14
 COMPUTE_F32, FAST_BF16, FAST_TF32 = 68, 75, 77
-SETTINGS = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+SETTINGS = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def pointer(x):

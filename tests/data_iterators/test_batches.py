@@ -64,7 +64,7 @@ def test_undivided_shares_memory_but_does_not_allow_writing():
 # -- Minibatches --------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     samples=st.integers(1, 12),
     batch_size=st.integers(1, 14),
@@ -140,7 +140,7 @@ def test_only_the_batch_is_read():
 # -- cutting ------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     lengths=st.lists(st.integers(1, 5), min_size=1, max_size=8),
     batch_size=st.integers(1, 4),

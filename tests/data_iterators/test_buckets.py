@@ -25,7 +25,7 @@ def padding(iterator, mask="mask"):
     return 1 - sum(mask.sum() for mask in masks) / sum(mask.size for mask in masks)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     lengths=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=30),
     batch_size=st.integers(1, 8),

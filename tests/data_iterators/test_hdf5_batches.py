@@ -57,7 +57,7 @@ def _no_thread_is_left():
 # -- the order ------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     samples=st.integers(1, 40),
     batch_size=st.integers(1, 12),

@@ -291,7 +291,7 @@ def test_values_are_those_that_the_data_can_have(cls, dtype, fit, unfit):
         only(cls(images, {"default": 1}, {"default": unfit}))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(rows=st.integers(1, 4), columns=st.integers(1, 5), seed=st.integers(0, 99))
 def test_random_crop_is_a_part_of_the_sequence(rows, columns, seed):
     wrapper = RandomCrop(source(), {"default": (rows, columns)})

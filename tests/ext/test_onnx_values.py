@@ -25,7 +25,7 @@ def cut(data, flat):
     return [flat[a:b] for a, b in zip(starts, [*starts[1:], len(flat)], strict=True)]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data(), sizes=sizes)
 def test_a_new_shape_of_permuted_axes(data, sizes):
     array = np.arange(np.prod(sizes)).reshape(sizes)
@@ -43,7 +43,7 @@ def test_a_new_shape_of_permuted_axes(data, sizes):
     assert regroup(sizes, merged.flat, tensor.shape) is not None or 1 in sizes
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data(), features=st.lists(st.integers(1, 4), min_size=1, max_size=4))
 def test_the_place_of_each_feature(data, features):
     order = data.draw(st.permutations(range(2, 2 + len(features))))

@@ -31,21 +31,21 @@ def test_changed_inputs_give_an_object_or_an_error_of_the_package():
     assert all(count["accepted"] and count["refused"] for count in counts.values())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(["network", "run", "data", "logs"]), st.binary(max_size=200), st.booleans())
 def test_any_bytes(kind, data, with_signature):
     data = b"\x89HDF\r\n\x1a\n\0\0\0\0\0\x08\x08\0" + data if with_signature else data
     assert outcome_of(kind, data) == "refused"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(TREES)
 def test_any_architecture_and_description(tree):
     for read in (build, create_from_description):
         assert outcome_of(read, tree) in ("accepted", "refused")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text(st.sampled_from("FRLTBDCPlrstmap0123456789.: é²"), max_size=12))
 def test_any_spec(text):
     assert outcome_of(build_from_spec, text) in ("accepted", "refused")

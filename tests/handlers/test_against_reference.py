@@ -179,7 +179,7 @@ def test_every_operation_has_a_formula():
 
 
 @pytest.mark.parametrize("name", REFERENCE)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     seed=st.integers(0, 2**32 - 1),
     handler=st.sampled_from(HANDLERS + PLAIN),
@@ -314,7 +314,7 @@ IMAGES = {
 
 
 @pytest.mark.parametrize("name", IMAGES)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(seed=st.integers(0, 2**32 - 1), handler=st.sampled_from(HANDLERS + PLAIN))
 def test_images(name, seed, handler):
     arguments = Arguments(name, seed, handler.dtype, example=seed % 4)

@@ -135,7 +135,7 @@ def into(threads):
     return compute
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(integer_reductions.arrays(), st.sampled_from([1, 2]))
 def test_reductions_of_integers_are_those_of_numpy(case, threads):
     with pytest.MonkeyPatch.context() as patch:

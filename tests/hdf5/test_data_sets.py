@@ -47,7 +47,7 @@ def test_all_types_and_shapes(path, code, order, shape):
     assert equal(read(path, mapped=True), array)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=3),
     st.sampled_from([{}, {"compression": "gzip"}, {"shuffle": True},

@@ -20,7 +20,7 @@ KINDS = {1: bl.Convolution1D, 2: bl.Convolution2D, 3: bl.Convolution3D}
 
 
 @pytest.mark.parametrize("axes", KINDS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_against_loops(axes: int, data: st.DataObject) -> None:
     small = st.integers(1, 3)
@@ -61,7 +61,7 @@ def test_activation_when_none_is_named(layer: Any, features: Any, activation: st
 # -- transposed ----------------------------------------------------------------------------------
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     kernel=st.tuples(st.integers(2, 4), st.integers(2, 4)),
     stride=st.tuples(st.integers(1, 3), st.integers(1, 3)),

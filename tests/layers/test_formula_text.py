@@ -165,7 +165,7 @@ CALLS = st.recursive(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(CALLS | st.lists(TOKENS, max_size=12).map("".join))
 def test_any_text_is_a_layer_or_refused(text: str) -> None:
     try:

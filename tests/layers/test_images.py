@@ -39,7 +39,7 @@ def pooling(kernel: Any, kind: str, stride: Any, padding: Any, **options: Any) -
     return KINDS[len(values[0])](kernel, kind, stride, padding, **options)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(windows(), st.sampled_from(["max", "avg"]))
 def test_pooling(window: tuple[Any, ...], kind: str) -> None:
     size, kernel, stride, padding = window

@@ -92,7 +92,7 @@ def test_every_elementwise_operator_has_a_reference():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(data=st.data())
 def test_value(name, dtype, data):
     shapes = data.draw(shapes_for(OPERATORS[name].arity))
@@ -106,7 +106,7 @@ def test_value(name, dtype, data):
 
 
 @pytest.mark.parametrize("name", SMOOTH)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(data=st.data())
 def test_derivative_and_its_derivative(name, data):
     shapes = data.draw(shapes_for(OPERATORS[name].arity))

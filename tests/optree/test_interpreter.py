@@ -3,7 +3,7 @@
 import hypothesis.extra.numpy as hnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from brainstorm.optree import OPERATORS, OpTreeNode, Variable, evaluate, linearise
@@ -43,7 +43,6 @@ def into(trees, bindings, dtypes):
     return outputs
 
 
-@settings(deadline=None)
 @given(integer_reductions.arrays())
 def test_reductions_of_integers_are_those_of_numpy(case):
     integer_reductions.check(*case, into)
@@ -275,7 +274,6 @@ TREES = [
 ]  # fmt: skip
 
 
-@settings(deadline=None)
 @given(
     reads=st.tuples(*[views()] * 3),
     writes=st.lists(

@@ -29,7 +29,7 @@ def drawn(examples=25, **strategies):
 
     def decorate(test):
         test = given(**strategies, seed=st.integers(0, 1000))(test)
-        return settings(max_examples=examples, deadline=None)(test)
+        return settings(max_examples=examples)(test)
 
     return decorate
 

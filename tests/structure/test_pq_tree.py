@@ -20,7 +20,7 @@ def families(draw):
     return size, draw(st.lists(sets, min_size=1, max_size=6))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(families())
 def test_accepts_exactly_what_some_order_allows(family):
     size, sets = family
