@@ -153,10 +153,8 @@ class OneCycle(Schedule):
         self.largest_value = largest_value
         self.num_changes = num_changes
         self.rise = rise
-        first = largest_value / 25 if initial_value is None else initial_value
-        self.initial_value = first
-        last = self.initial_value / 10_000 if final_value is None else final_value
-        self.final_value = last
+        self.initial_value = largest_value / 25 if initial_value is None else initial_value
+        self.final_value = self.initial_value / 10_000 if final_value is None else final_value
 
     def at(self, k: int) -> float:
         top = self.rise * self.num_changes
