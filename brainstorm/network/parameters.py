@@ -78,10 +78,11 @@ class NetworkParameters(NetworkMemory):
     def _get_references(self, first: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return references in one dictionary; an error if one can have no effect."""
         given = references.get_references(first, kwargs)
-        for name in given:
-            found = [layer for layer in self.layers if references.matches(str(name), layer)]
-            owns = [layer for layer, names in self._parameter_names.items() if names]
-            if owns and found and not set(found).intersection(owns):
+        owns = {layer for layer, names in self._parameter_names.items() if names}
+        for name in given if owns else ():
+            layers = [name] if name in self.layers else self.layers
+            found = [layer for layer in layers if references.matches(str(name), layer)]
+            if found and not owns.intersection(found):
                 shared = self.layers[found[0]].shared_parameters.values()
                 owners = sorted({path.partition(".")[0] for path in shared})
                 those = " and ".join(map(repr, owners))

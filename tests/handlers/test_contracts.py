@@ -165,7 +165,7 @@ def test_every_operation_has_a_contract_that_speaks_of_all_its_arguments():
 #: Public methods of handlers that are not operations.
 OTHERS = {
     *("operations", "info", "run_program", "clear", "compute", "repeated_dot_add"),
-    *("call", "compile", "execute", "loop", "new_lane", "reserve", "trace", "tracing"),
+    *("call", "compile", "execute", "fail", "loop", "new_lane", "reserve", "trace", "tracing"),
 }
 
 
