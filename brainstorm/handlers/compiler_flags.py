@@ -153,7 +153,10 @@ def run(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
         try:
             output, problems = process.communicate(timeout=PATIENCE)
         except BaseException as error:  # Ctrl-C does not reach another session
-            os.killpg(process.pid, signal.SIGKILL)
+            if hasattr(os, "killpg"):
+                os.killpg(process.pid, signal.SIGKILL)
+            else:  # Windows
+                process.kill()
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
             raise MissingDependencyError(
