@@ -29,6 +29,7 @@ class Constraint:
         expected: The accepted values, as text after "expected"; or a function that returns it.
         accepts: Returns whether a value is accepted.
         is_required: Whether the option must be given.
+        convert: Returns an accepted value as `Describable` objects keep it.
     """
 
     def __init__(
@@ -36,10 +37,12 @@ class Constraint:
         expected: str | Callable[[], str],
         accepts: Callable[[Any], bool],
         is_required: bool = False,
+        convert: Callable[[Any], Any] = lambda value: value,
     ) -> None:
         self._expected = expected
         self.accepts = accepts
         self.is_required = is_required
+        self.convert = convert
 
     def __repr__(self) -> str:
         return f"<option: {self.expected}>"
@@ -58,12 +61,14 @@ class Constraint:
     def or_none(self) -> Constraint:
         """Return the constraint that accepts `None` too."""
         return Constraint(
-            lambda: f"{self.expected} or None", lambda v: v is None or self.accepts(v)
+            lambda: f"{self.expected} or None",
+            lambda v: v is None or self.accepts(v),
+            convert=lambda v: None if v is None else self.convert(v),
         )
 
     def required(self) -> Constraint:
         """Return the constraint for an option that has no default."""
-        return Constraint(self._expected, self.accepts, is_required=True)
+        return Constraint(self._expected, self.accepts, True, self.convert)
 
 
 def is_int(value: Any) -> bool:
@@ -76,15 +81,22 @@ def is_among(value: Any, choices: Container[Any]) -> bool:
     return isinstance(value, Hashable) and value in choices
 
 
+def plain(value: Any) -> int | float:
+    """Return a number of any type as one of Python, which does not overflow like NumPy's."""
+    return int(value) if isinstance(value, Integral) else float(value)
+
+
 def integer(minimum: int | None = None) -> Constraint:
     """A number of an integer type, at least `minimum`."""
     expected = "an int" if minimum is None else f"an int >= {minimum}"
-    return Constraint(expected, lambda v: is_int(v) and (minimum is None or v >= minimum))
+    return Constraint(
+        expected, lambda v: is_int(v) and (minimum is None or v >= minimum), convert=int
+    )
 
 
 def whole(minimum: int = 1) -> Constraint:
     """A whole number of any type, at least `minimum`."""
-    return Constraint(f"an integer >= {minimum}", lambda v: is_whole(v, minimum))
+    return Constraint(f"an integer >= {minimum}", lambda v: is_whole(v, minimum), convert=int)
 
 
 def number(
@@ -106,12 +118,12 @@ def number(
         below_high = high is None or (value < high if high_open else value <= high)
         return math.isfinite(value) and above_low and below_high
 
-    return Constraint(expected, accepts)
+    return Constraint(expected, accepts, convert=plain)
 
 
 def at_least(low: float) -> Constraint:
     """A number, perhaps infinite, of at least `low`."""
-    return Constraint(f"a number >= {low}", lambda v: is_number(v) and v >= low)
+    return Constraint(f"a number >= {low}", lambda v: is_number(v) and v >= low, convert=plain)
 
 
 def one_of(*choices: Any) -> Constraint:
@@ -124,17 +136,23 @@ def instance(cls: type) -> Constraint:
     return Constraint(f"a {cls.__name__}", _is(cls))
 
 
+def several(kind: Constraint, expected: str) -> Constraint:
+    """A list (or the like) of values that another constraint accepts."""
+    return Constraint(
+        expected,
+        lambda v: (
+            isinstance(v, Collection) and not isinstance(v, str) and all(x in kind for x in v)
+        ),
+        convert=lambda v: [kind.convert(item) for item in v],
+    )
+
+
 # -- annotations --------------------------------------------------------------------------------
 
 
 def _is(*classes: type) -> Callable[[Any], bool]:
     """Return a function that checks whether a value is an instance of one of the classes."""
     return lambda v: isinstance(v, classes)
-
-
-def _are(kind: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Return a function that checks whether all elements of a list (or the like) are of a kind."""
-    return lambda v: isinstance(v, Collection) and not isinstance(v, str) and all(map(kind, v))
 
 
 def is_flag(value: Any) -> bool:
@@ -146,19 +164,25 @@ def _is_number(value: Any) -> bool:
     return is_number(value) and value == value  # not NaN
 
 
+_NUMBER = Constraint("a number", _is_number, convert=plain)
+_TEXT = Constraint("a string", _is(str))
+_PATH = Constraint("a path", _is(str, os.PathLike), convert=os.fspath)
+_TEXTS = several(_TEXT, "a list of strings")
+_NUMBERS = several(_NUMBER, "a list of numbers")
+
 #: Annotation, as text, to the constraint on a value.
 _KINDS = {
     "None": Constraint("None", lambda v: v is None),
-    "bool": Constraint("True or False", is_flag),
-    "int": Constraint("a number", _is_number),
-    "float": Constraint("a number", _is_number),
-    "str": Constraint("a string", _is(str)),
-    "os.PathLike[str]": Constraint("a path", _is(str, os.PathLike)),
-    "PathLike": Constraint("a path", _is(str, os.PathLike)),
-    "Sequence[str]": Constraint("a list of strings", _are(_is(str))),
-    "Collection[str]": Constraint("names", lambda v: isinstance(v, str) or _are(_is(str))(v)),
-    "Sequence[int]": Constraint("a list of numbers", _are(_is_number)),
-    "Sequence[float]": Constraint("a list of numbers", _are(_is_number)),
+    "bool": Constraint("True or False", is_flag, convert=bool),
+    "int": _NUMBER,
+    "float": _NUMBER,
+    "str": _TEXT,
+    "os.PathLike[str]": _PATH,
+    "PathLike": _PATH,
+    "Sequence[str]": _TEXTS,
+    "Collection[str]": Constraint("names", lambda v: v in _TEXT or v in _TEXTS),
+    "Sequence[int]": _NUMBERS,
+    "Sequence[float]": _NUMBERS,
     **{
         f"Mapping[str, {kind}]": Constraint("a dictionary", _is(Mapping))
         for kind in ("Any", "float", "int", "tuple[int, ...]", "tuple[int, int]")
@@ -183,6 +207,20 @@ def constraints_of_arguments(init: Callable[..., None]) -> dict[str, Constraint]
     return found
 
 
+def names() -> Constraint:
+    """One text or a list of them; kept as a list."""
+    either = _one_of_kinds([_TEXT, _TEXTS])
+    return Constraint(
+        either.expected,
+        either.accepts,
+        convert=lambda v: [v] if isinstance(v, str) else list(v),
+    )
+
+
 def _one_of_kinds(kinds: list[Constraint]) -> Constraint:
     words = " or ".join(dict.fromkeys(kind.expected for kind in kinds))
-    return Constraint(words, lambda v: any(v in kind for kind in kinds))
+    return Constraint(
+        words,
+        lambda v: any(v in kind for kind in kinds),
+        convert=lambda v: next(kind for kind in kinds if v in kind).convert(v),
+    )

@@ -13,8 +13,8 @@ code from the description.
 
 Arguments of the library's constructors are compared with their annotations. Attributes are checked
 whenever they are set: those that a constructor keeps like its arguments, and the names in
-``__constraints__``, which is merged over the classes too. How attributes must fit together is
-checked by constructors only.
+``__constraints__``, which is merged over the classes too. Numbers are kept as Python's, paths as
+texts, and collections as lists. How attributes must fit together is checked by constructors only.
 """
 
 from __future__ import annotations
@@ -76,8 +76,10 @@ class Describable:
 
     def __setattr__(self, name: str, value: Any) -> None:
         constraint = _constraints_of(type(self)).get(name)  # type: ignore[arg-type]  # classes are hashable
-        if constraint is not None and value not in constraint:
-            raise self.fail(name, constraint.expected, value)
+        if constraint is not None:
+            if value not in constraint:
+                raise self.fail(name, constraint.expected, value)
+            value = constraint.convert(value)
         super().__setattr__(name, value)
 
     def fail(self, name: str, expected: str, got: Any) -> ValidationError:
@@ -305,7 +307,7 @@ def get_description(this: Any) -> Any:
     if isinstance(this, float) and not math.isfinite(this):
         raise DescriptionError(f"{this!r} cannot be written as JSON. Use None for 'no limit'.")
     if isinstance(this, str):
-        return str(this)
+        return str.__str__(this)  # of an enumeration its value
     if this is None or isinstance(this, (bool, int, float)):
         return this
     if isinstance(this, (list, tuple)):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 import os
 import re
 import tempfile
+from fractions import Fraction
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -155,7 +158,7 @@ ERRORS = {
         (hooks.SaveNetwork, "filename", 5, "a string or a path or None"),
         (hooks.StopOnNan, "logs_to_check", 5, "a string or a list of strings"),
         (training.ParameterGroup, "paths", 5, "a string or a list of strings"),
-        (training.MultiStep, "steps", 5, "a list of numbers"),
+        (training.MultiStep, "steps", 5, "a list of increasing integers >= 1"),
         (bs.Trainer, "verbose", "no", "True or False"),
         (Minibatches, "drop_last", "no", "True or False"),
         (Minibatches, "per_sequence", 5, "names"),
@@ -175,6 +178,37 @@ def test_what_is_of_another_kind_is_refused(cls, name, value, expected):
     text = re.escape(f"{place}{name}: expected {expected}, got {value!r}.")
     with pytest.raises(kind, match=f"^{text}$"):
         cls(**{**NEEDED.get(cls.__name__, {}), name: value})
+
+
+@pytest.mark.parametrize(
+    ("made", "name", "value", "kept"),
+    [
+        (training.Linear(**WAY), "num_changes", np.int8(5), 5),
+        (training.SgdStepper(0.1), "learning_rate", np.float16(0.5), 0.5),
+        (training.SgdStepper(0.1), "learning_rate", Fraction(1, 4), 0.25),
+        (training.LossScaling(), "initial", np.float16(3), 4.0),
+        (training.MultiStep(1, [1], [1]), "steps", range(1, 3), [1, 2]),
+        (training.MultiStep(1, [1], [1]), "values", np.float32([2, 3]), [2.0, 3.0]),
+        (training.ParameterGroup("a"), "paths", {"b"}, ["b"]),
+        (hooks.StopAfterEpoch(3), "interval", 2.0, 2),
+        (hooks.StopAfterEpoch(3), "verbose", np.True_, True),
+        (hooks.SaveCheckpoint("a"), "keep", 2.0, 2),
+        (hooks.SaveCheckpoint("a"), "filename", Path("b"), "b"),
+        (hooks.StopOnNan(), "logs_to_check", "loss", ["loss"]),
+        (hooks.LogPlotter("a"), "log_names", "loss", ["loss"]),
+        (IMAGES, "shuffle", 1, True),
+    ],
+)
+def test_what_is_set_is_kept_as_it_is_described(made, name, value, kept):
+    made = copy.copy(made)
+    setattr(made, name, value)
+    assert repr(getattr(made, name)) == repr(kept)  # of the same type
+
+
+def test_small_integers_of_numpy_do_not_overflow():
+    assert Minibatches(np.uint8(200), default=np.zeros((1, 600, 1))).length == 3
+    chunks = data_iterators.SequenceChunks(np.int8(100), default=np.zeros((300, 1, 1)))
+    assert chunks.length == 3
 
 
 def test_options_that_are_handed_on_are_checked_and_own_annotations_are_not():

@@ -1,5 +1,6 @@
 """Descriptions: what is written, what comes back, and what is refused."""
 
+import enum
 import inspect
 import json
 import re
@@ -94,6 +95,7 @@ def test_objects_inside_objects():
         (np.longdouble(0.5), 0.5),
         (np.ones(2, np.longdouble), [1.0, 1.0]),
         ((1, (2,)), [1, [2]]),
+        (enum.Enum("Choice", {"LOW": "min"}, type=str).LOW, "min"),
     ],
 )
 def test_numpy_and_tuples_become_plain_data(value, described):

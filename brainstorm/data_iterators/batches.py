@@ -69,6 +69,7 @@ class PlannedBatches(DataIterator):
         "shuffle": Constraint(
             "True, False, 'batches' or, at first, weights",
             lambda v: is_flag(v) or is_among(v, ("batches",)),
+            convert=lambda v: v if isinstance(v, str) else bool(v),
         ),
     }
 
@@ -88,13 +89,12 @@ class PlannedBatches(DataIterator):
         if isinstance(shuffle, (list, tuple, np.ndarray)):
             self.weights, shuffle = self._check_weights(shuffle, sample_size), True
         self.shuffle = shuffle
-        if shuffle != "batches":
-            self.shuffle = bool(shuffle)
-        left = sample_size % batch_size
-        super().__init__(data_shapes, sample_size // batch_size + (left > 0 and not drop_last))
+        left = sample_size % self.batch_size
+        whole_batches = sample_size // self.batch_size
+        super().__init__(data_shapes, whole_batches + (left > 0 and not drop_last))
         self.own = np.asarray
         self.sample_size = sample_size
-        self.drop_last = bool(drop_last)
+        self.drop_last = drop_last
         if not self.length:
             raise self._fail(
                 f"expected at least {batch_size} sequences for one batch, got {sample_size}. Take "

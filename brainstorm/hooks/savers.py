@@ -47,12 +47,12 @@ class Saver(Hook):
 
     def __init__(self, filename: str | os.PathLike[str] | None, *common: Any) -> None:
         super().__init__(*common)
-        self.filename: Any = None if filename is None else os.fspath(filename)
+        self.filename: Any = filename
 
     @property
     def path(self) -> str:
         """The file; during a training it stays the same when the working directory changes."""
-        return self._path or os.fspath(self.filename)
+        return self._path or self.filename
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Check at the start, not hours later, that the file can be written.

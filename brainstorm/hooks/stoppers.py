@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from brainstorm.constraints import at_least, number, whole
+from brainstorm.constraints import at_least, names, number, whole
 from brainstorm.errors import see
 from brainstorm.hooks.base import (
     Hook,
@@ -233,6 +233,7 @@ class StopOnNan(_Stopper):
     """
 
     __undescribed__: Any = {"_looked_at"}
+    __constraints__: Any = {"logs_to_check": names()}
 
     _looked_at = (0, 0)  # an epoch, and the number of its batches checked
 
@@ -247,8 +248,7 @@ class StopOnNan(_Stopper):
         verbose: bool | None = None,
     ) -> None:
         super().__init__(name, timescale, interval, verbose)
-        paths = [logs_to_check] if isinstance(logs_to_check, str) else list(logs_to_check)
-        self.logs_to_check: list[str] = paths
+        self.logs_to_check: Any = logs_to_check
         self.check_parameters = check_parameters
         self.check_training_loss = check_training_loss
 

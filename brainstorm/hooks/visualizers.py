@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from brainstorm import optional, tools
+from brainstorm.constraints import names
 from brainstorm.disk import atomic_file, open_regular
 from brainstorm.errors import FileFormatError
 from brainstorm.hooks.base import OUTPUT, Hook, Iterators, write_line
@@ -104,6 +105,7 @@ class LogPlotter(Saver):
     """
 
     __undescribed__ = {"_shown"}
+    __constraints__ = {"log_names": names()}
     endings = (".png",)
     _shown: Any = None  # the picture in a notebook
 
@@ -119,7 +121,7 @@ class LogPlotter(Saver):
         super().__init__(filename, name, timescale, interval, verbose)
         if filename is None and _find_notebook() is None:
             self.filename = f"{self.__name__}.png"
-        self.log_names = [log_names] if isinstance(log_names, str) else list(log_names)
+        self.log_names: Any = log_names
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         super().start(net, stepper, verbose, named_data_iters)

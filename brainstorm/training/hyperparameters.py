@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from brainstorm.constraints import Constraint
+from brainstorm.constraints import Constraint, plain
 from brainstorm.utils import is_number
 
 #: Beyond it a number is infinite in float32.
@@ -21,7 +21,7 @@ class Range(Constraint):
             math.inf: f"a finite number >= {low:g}",
             LARGEST: f"a number >= {low:g}, finite in float32",
         }.get(high, f"a number >= {low:g} and < {high:g}")
-        super().__init__(expected, lambda v: is_number(v) and low <= v < high)
+        super().__init__(expected, lambda v: is_number(v) and low <= float(v) < high, convert=plain)
         self.low = low
         self.high = high
 

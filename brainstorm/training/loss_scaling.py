@@ -18,7 +18,11 @@ from brainstorm.utils import Array, is_number
 
 #: Limits of the scale. It is a power of two, by which numbers are multiplied exactly.
 SMALLEST, LARGEST = 1.0, 2.0**24
-SCALE = Constraint("a number from 1 to 2^24", lambda v: is_number(v) and SMALLEST <= v <= LARGEST)
+SCALE = Constraint(
+    "a number from 1 to 2^24",
+    lambda v: is_number(v) and SMALLEST <= float(v) <= LARGEST,
+    convert=lambda v: float(2.0 ** np.rint(np.log2(float(v)))),
+)
 
 
 class LossScaling(Describable):
@@ -49,7 +53,6 @@ class LossScaling(Describable):
 
     def __init__(self, initial: float = 2.0**16, growth_interval: int = 2000) -> None:
         self.initial = initial
-        self.initial = float(2.0 ** np.rint(np.log2(initial)))
         self.growth_interval = growth_interval
 
     @property

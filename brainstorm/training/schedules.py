@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from brainstorm.constraints import Constraint, number, one_of, whole
+from brainstorm.constraints import Constraint, number, one_of, several, whole
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
 from brainstorm.hooks.base import find_values
@@ -206,8 +206,7 @@ class Exponential(Schedule):
         return value if self.maximum is None else min(value, self.maximum)
 
 
-def _are_steps(values: Any) -> bool:
-    return all(value in whole() for value in values) and sorted(set(values)) == list(values)
+_STEPS = several(whole(), "a list of increasing integers >= 1")
 
 
 class MultiStep(Schedule):
@@ -223,14 +222,18 @@ class MultiStep(Schedule):
 
     __constraints__ = {
         "initial_value": number(),
-        "steps": Constraint("a list of increasing integers >= 1", _are_steps),
-        "values": Constraint("a list of finite numbers", lambda v: all(x in number() for x in v)),
+        "steps": Constraint(
+            _STEPS.expected,
+            lambda v: v in _STEPS and sorted(set(v)) == list(v),
+            convert=_STEPS.convert,
+        ),
+        "values": several(number(), "a list of finite numbers"),
     }
 
     def __init__(self, initial_value: float, steps: Sequence[int], values: Sequence[float]) -> None:
         self.initial_value = initial_value
-        self.steps = list(steps)
-        self.values = list(values)
+        self.steps = steps
+        self.values = values
         if len(self.steps) != len(self.values):
             raise self.fail("values", f"{len(self.steps)} values, one per step", self.values)
 
