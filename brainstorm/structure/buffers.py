@@ -15,7 +15,7 @@ from brainstorm.handlers import get_default_handler
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.hub_arrays import ArraysBySize, HubArrays, HubMemory
+from brainstorm.structure.hub_arrays import CLOSED, ArraysBySize, HubArrays, HubMemory
 from brainstorm.structure.hubs import Hub, grow_with_source, last_axis_slice
 from brainstorm.structure.layout import Node, gather_array_nodes
 from brainstorm.structure.memory import describe_shortage
@@ -80,7 +80,7 @@ class BufferManager:
             NetworkValidationError: The memory was released by `close`.
         """
         if self._views is None:
-            raise NetworkValidationError("the network is closed, its memory was released.")
+            raise NetworkValidationError(CLOSED)
         return self._views
 
     @safe_repr

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import OutOfMemoryError
+from brainstorm.errors import NetworkValidationError, OutOfMemoryError
 from brainstorm.structure.buffer_views import Members
 from brainstorm.structure.hubs import Hub
 from brainstorm.structure.memory import describe_shortage
@@ -25,6 +25,9 @@ from brainstorm.utils import Array, product
 #: those of the data and of a few results, a pass of the layers uses all.
 MOST_SIZES, MOST_VIEWS = 256, 32
 
+#: What is wrong if the network, or a view of it, is used after `close`.
+CLOSED = "the network is closed, its memory was released."
+
 
 class HubArrays(Sequence[Array]):
     """The arrays of the hubs, created when needed.
@@ -34,6 +37,9 @@ class HubArrays(Sequence[Array]):
         memory: The memory of each type of buffer.
         starts: Where each hub starts in it.
         sizes: T, B and S.
+
+    Raises:
+        NetworkValidationError: The memory was released.
 
     Attributes:
         members: Path of a view to its arrays.
@@ -63,6 +69,8 @@ class HubArrays(Sequence[Array]):
     def __getitem__(self, number: Any) -> Any:
         array = self._made.get(number)
         if array is None:
+            if not self._starts:
+                raise NetworkValidationError(CLOSED)
             hub, start = self._hubs[number], self._starts[number]
             shape = hub.get_shape(*self.sizes)
             flat = self.memory[hub.buffer_type][start : start + product(shape)]
@@ -145,7 +153,7 @@ class HubMemory:
 
 def looks(arrays: Any) -> list[Any]:
     """Return what users can change of arrays themselves, apart from their values."""
-    return [(a.shape, a.flags.num) for a in arrays if isinstance(a, np.ndarray)]
+    return [(a.shape, a.dtype, a.flags.num) for a in arrays if isinstance(a, np.ndarray)]
 
 
 class ArraysBySize:

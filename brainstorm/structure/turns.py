@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from types import TracebackType
 from typing import Any
 
@@ -19,7 +20,8 @@ class Turn:
     """
 
     def __init__(self, manager: Any) -> None:
-        self._manager, self._lock, self._gate = manager, threading.RLock(), threading.Lock()
+        self._manager = weakref.proxy(manager)  # whose memory is freed with its last reference
+        self._lock, self._gate = threading.RLock(), threading.Lock()
         self._owner: int | None = None
         self._before: list[tuple[State, Any]] = []
         renew_after_fork(self)

@@ -1,14 +1,17 @@
 """Changes of T and B that are interrupted, and views that others read or change meanwhile."""
 
+import gc
 import linecache
 import queue
 import sys
 import threading
+import weakref
 from collections import Counter
 
 import numpy as np
 import pytest
 
+from brainstorm.errors import NetworkValidationError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.structure.buffer_structure import BufferStructure
 from tests.networks import build
@@ -170,8 +173,12 @@ def test_threads_that_look_change_no_prediction(expected):
 
 @pytest.mark.parametrize(
     "change",
-    [lambda array: array.setflags(write=False), lambda array: setattr(array, "shape", (3, -1))],
-    ids=["flags", "shape"],
+    [
+        lambda array: array.setflags(write=False),
+        lambda array: setattr(array, "shape", (3, -1)),
+        lambda array: setattr(array, "dtype", np.int64),
+    ],
+    ids=["flags", "shape", "type"],
 )
 @pytest.mark.filterwarnings("ignore:Setting the shape:DeprecationWarning")
 def test_what_is_done_to_an_array_ends_when_the_sizes_change(change):
@@ -179,8 +186,31 @@ def test_what_is_done_to_an_array_ends_when_the_sizes_change(change):
     change(manager.resize(1, 3).Out.outputs.predictions)
     manager.resize(1, 2)
     array = manager.resize(1, 3).Out.outputs.predictions
-    assert array.shape == (1, 3, 3)
+    assert (array.shape, array.dtype) == ((1, 3, 3), np.float64)
     assert array.flags.writeable
+
+
+def test_memory_is_freed_with_the_last_reference_to_a_network():
+    net = network()
+    net.predict(DATA[3])
+    view, memory = net.buffer, weakref.ref(net._buffer_manager.full_buffers[-1])
+    gc.disable()
+    try:
+        del net
+        assert memory() is not None
+        del view
+        assert memory() is None
+    finally:
+        gc.enable()
+
+
+def test_a_view_of_a_closed_network_says_so():
+    net = network()
+    view = net.buffer.Out
+    net.close()
+    for use in (lambda: view.inputs.default, lambda: list(view.outputs), view.paths, view.tree):
+        with pytest.raises(NetworkValidationError, match="the network is closed, its memory was"):
+            use()
 
 
 @pytest.mark.parametrize("what", ["handler", "input deltas"])
