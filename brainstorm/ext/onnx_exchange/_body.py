@@ -19,7 +19,7 @@ DOMAIN, ENTRY = "brainstorm", "brainstorm.layer"
 PRODUCER = "brainstorm"
 
 #: Types of elements, as numbered by TensorProto.
-FLOAT, INT64, STRING, BOOL = 1, 7, 8, 9
+FLOAT, INT64, BOOL = 1, 7, 9
 
 #: Floating-point types: FLOAT, FLOAT16, DOUBLE and BFLOAT16.
 FLOATS = (1, 10, 11, 16)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import NetworkValidationError
-from brainstorm.ext.onnx_exchange._body import BATCH, FLOATS, STRING, TIME, Table, onnx
+from brainstorm.ext.onnx_exchange._body import BATCH, FLOATS, TIME, Table, onnx
 from brainstorm.ext.onnx_exchange._node import Node
 from brainstorm.ext.onnx_exchange._tables import ARITHMETIC, FUNCTIONS, QUESTIONS
 from brainstorm.optional import require
@@ -116,18 +116,19 @@ def _cast(node: Node) -> list[np.ndarray]:
     """Return an array of another type, which is not one that has T or B as numbers."""
     (array,), to = node.inputs, node.options["to"]
     code = onnx().TensorProto.DataType.Value(to.decode()) if isinstance(to, bytes) else to
-    if code == STRING:
-        raise node.fail("no layer computes with texts.")
+    dtype = onnx().helper.tensor_dtype_to_np_dtype(code)
+    if dtype.kind in "Oc":
+        raise node.fail("no layer computes with texts or complex numbers.")
     if code in FLOATS and np.isin(array, (TIME, BATCH, TIME * BATCH)).any():
         raise node.fail("no layer computes with T or B as numbers.")
-    return [array.astype(onnx().helper.tensor_dtype_to_np_dtype(code))]
+    return [array.astype(dtype)]
 
 
 @folds("ConstantOfShape")
 def _constant_of_shape(node: Node) -> list[np.ndarray]:
     """Return a constant array without allocating it, because its shape may contain T and B."""
     value = node.options.get("value")
-    number = np.zeros(1, np.float32) if value is None else onnx().numpy_helper.to_array(value)
+    number = np.zeros(1, np.float32) if value is None else array_of(value)
     return [np.broadcast_to(number.reshape(()), tuple(node.inputs[0]))]
 
 

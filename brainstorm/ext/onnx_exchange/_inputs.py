@@ -62,7 +62,7 @@ def guess_letters(info: Any, nodes: Sequence[Any], is_ours: bool) -> str:
 
     If the graph is one that this package exported, its names of sizes say them.
     """
-    dims, get = info.type.tensor_type.shape.dim, onnx().helper.get_node_attr_value
+    dims = info.type.tensor_type.shape.dim
     if {dim.dim_param for dim in dims[:2]} == {"T", "B"}:  # exported by this package
         return "".join(d.dim_param for d in dims[:2]) + string.ascii_lowercase[: len(dims) - 2]
     if is_ours and dims and dims[0].dim_param == "S":
@@ -72,9 +72,15 @@ def guess_letters(info: Any, nodes: Sequence[Any], is_ours: bool) -> str:
         )
     if is_ours:
         return "B" + string.ascii_lowercase[: len(dims) - 1]
-    moves = [node for node in nodes if node.op_type == "Transpose"]
-    perms = {tuple(get(node, "perm")) for node in moves if node.attribute}
-    first = {tuple(get(n, "perm")) for n in moves if n.attribute and info.name in n.input}
+    moves = [
+        (tuple(given.ints), node.input)
+        for node in nodes
+        if node.op_type == "Transpose"
+        for given in node.attribute
+        if given.name == "perm"
+    ]
+    perms = {perm for perm, _ in moves}
+    first = {perm for perm, names in moves if info.name in names}
     is_sequence = any(node.op_type in ("LSTM", "GRU", "RNN") for node in nodes)
     steps = "BT" if (1, 0, 2) in perms else "TB"
     if is_sequence and len(dims) == 3:

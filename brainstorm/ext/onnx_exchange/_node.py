@@ -64,7 +64,8 @@ class Node:
         except BrainstormError:
             raise
         except (
-            ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError
+            ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError,
+            ValueError,
         ) as error:  # fmt: skip
             raise self.fail(f"its inputs and attributes do not fit together ({error}).") from error
 
