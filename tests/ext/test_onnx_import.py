@@ -822,6 +822,10 @@ STEPS = "(float[T, B, 4] x) => (float[A, B, C] y)"
         (F4, "t = Transpose <perm = 1> (V) y = MatMul(x, t)", "'t' .Transpose.: its inputs and"),
         (F4, "t = Cast <to = 14> (v) y = Add(x, t)", "'t' .Cast.: no layer computes with texts or"),
         (F4, "t = DequantizeLinear(V, V3) y = Add(x, t)", "'t' .DequantizeLinear.: its"),
+        (F4, "y = Unsqueeze(x, i11x)", r"'y' .Unsqueeze.: expected different axes, got \[1, 1\]"),
+        (F4, "y = Reshape(x, ones99)", "'y' .Reshape.: expected at most 30 axes, got 100"),
+        (F4, "y = Slice(x, infinite, i22, i11)", "'y' .Slice.: expected integers as input 1, got"),
+        (F4, "y = Softmax <axis: int = @other> (x)", "'y' .Softmax.: its inputs and attributes do"),
         (F4, "y = Add(x, z)", "ONNX tensor 'z' is used before it is computed"),
         (STEPS, "y = Add(x, steps)", "no layer has constants for each time step or sequence"),
     ],
@@ -841,6 +845,7 @@ def test_nodes_that_no_layer_computes_are_named(signature, nodes, message):
         "ones": np.ones((1, 2, 3)), "pads": [1, 0, 0, 0], "i22x": [2, 2], "i33": [3, 3],
         "i10": [1, 0], "often": [1, 2**62],
         "up": np.full(4, 2.0), "up_": [1.0, 1.0, 2.0, 2.0], "v2": (2,), "many": [9],
+        "i11x": [1, 1], "ones99": [-1, *[1] * 98, 4],
         "evens": np.arange(0, 40, 2), "i2d": np.zeros((2, 1), int),
     }  # fmt: skip
     arrays = {name: np.ones(a) if isinstance(a, tuple) else a for name, a in weights.items()}

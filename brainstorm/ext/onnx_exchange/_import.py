@@ -35,6 +35,9 @@ from brainstorm.structure.architecture import INPUT, get_kwargs
 #: The kind of nodes that represent outputs of the graph.
 OUTPUT = "output"
 
+#: Maximum number of axes of a tensor that layers compute; NumPy has 64, before its version 2 32.
+MOST_AXES = 30
+
 #: Operators whose results for integers are not integers.
 NOT_ALIKE = ("And", "DequantizeLinear", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual",
              "Not", "Or", "QuantizeLinear", "Xor")  # fmt: skip
@@ -178,17 +181,18 @@ class Importer(Builder):
             if proto.op_type == "Identity" and outputs & set(proto.output):
                 outputs.update(proto.input)
         for proto in self.nodes:
-            attributes = {a.name: onnx().helper.get_attribute_value(a) for a in proto.attribute}
             self.node = node = Node(
                 proto.op_type,
                 proto.name or next(filter(None, proto.output), proto.op_type),
                 [self._tensor(name) for name in proto.input],
-                attributes,
                 names=list(proto.input),
                 outputs=list(proto.output),
                 used=[self.uses[name] > 0 for name in proto.output],
                 is_last=bool(outputs & set(proto.output)),
             )
+            with node.guarded():
+                get = onnx().helper.get_attribute_value
+                node.options = {given.name: get(given) for given in proto.attribute}
             if proto.domain == DOMAIN and proto.op_type in self.functions:
                 results = self._read_function(node, self.functions[proto.op_type])
             elif proto.domain in ("", "ai.onnx"):
@@ -249,6 +253,8 @@ class Importer(Builder):
         for name, result in zip(proto.output, results, strict=False):
             self.tensors[name] = result
             if isinstance(result, Value):
+                if result.ndim > MOST_AXES:
+                    raise self.node.fail(f"expected at most {MOST_AXES} axes, got {result.ndim}.")
                 self._pending[result.path] += self.uses[name] - (result.path in given)
 
     # -- outputs ----------------------------------------------------------------------------------

@@ -56,6 +56,8 @@ def _unsqueeze(imp: Importer, node: Node) -> Value:
     value, wanted = node.value(), node.axes() or []
     rank = value.ndim + len(wanted)
     groups, places = iter(value.axes), {node.axis(i, rank) for i in wanted}
+    if len(places) < len(wanted):
+        raise node.fail(f"expected different axes, got {wanted}.")
     axes = [() if i in places else next(groups) for i in range(rank)]
     has_time = imp.structures[value.path].scales_with_time
     if 0 in places and not has_time and 0 not in value.flat:

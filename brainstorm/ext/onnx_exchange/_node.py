@@ -111,6 +111,8 @@ class Node:
     def axes(self, place: int = 1) -> list[int] | None:
         """Return the axes, sizes or ends given by an input."""
         found = self.constant(place)
+        if found is not None and found.size and found.dtype.kind not in "iu":
+            raise self.fail(f"expected integers as input {place}, got {found.dtype}.")
         return None if found is None else np.ravel(found).astype(int).tolist()
 
 
