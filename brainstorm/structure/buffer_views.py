@@ -28,6 +28,10 @@ class Origin(NamedTuple):
     layout: Mapping[str, Any]
     handler: Any
 
+    def path_of(self, name: str) -> str:
+        """Return the dotted path of a child."""
+        return f"{self.path}.{name}".lstrip(".")
+
 
 class Members(NamedTuple):
     """The arrays of a view, for some T and B.
@@ -210,7 +214,7 @@ class BufferView(ShownAsTree, list[Any]):
 
     def _path(self, name: str) -> str:
         """Return the dotted path of a child in the network of this view."""
-        return f"{self._origin.path}.{name}".lstrip(".") if self._origin else name
+        return self._origin.path_of(name) if self._origin else name
 
     def __contains__(self, name: object) -> bool:
         return name in self._keys

@@ -62,42 +62,34 @@ def create_views(
     for name in names:
         if layout[name]["@type"] != "array":
             present = None if existing is None else existing._views[name]
-            where = f"{path}.{name}".lstrip(".")
+            where = origin.path_of(name)
             views[name] = create_views(layout[name], arrays, hubs, handler, present, where)
     if existing is None:
         existing = BufferView(names, map(views.get, names))
-    existing.adjust(names, _Plan(layout, arrays, hubs, handler, path), origin)
+    existing.adjust(names, _Plan(origin, arrays, hubs), origin)
     return existing
 
 
 class _Plan:
     """Finds or creates the arrays of a view, as described by its node of the layout."""
 
-    def __init__(
-        self,
-        layout: Node,
-        arrays: ArraysBySize,
-        hubs: Sequence[Hub],
-        handler: Handler,
-        path: str,
-    ) -> None:
-        self._layout, self._arrays, self._hubs, self._handler = layout, arrays, hubs, handler
-        self._path = path
+    def __init__(self, origin: Origin, arrays: ArraysBySize, hubs: Sequence[Hub]) -> None:
+        self._origin, self._arrays, self._hubs = origin, arrays, hubs
 
     def __call__(self) -> Members:
-        present = self._arrays.present
-        found = present.members.get(self._path)
+        present, path = self._arrays.present, self._origin.path
+        found = present.members.get(path)
         if found is None:
             arrays, full, joints = self._makers
             made = {name: make(present) for name, make in arrays.items()}
             joined = {group: make(present) for group, make in joints.items()}
             members = Members(made, full(present), joined, looks(made.values()))
-            found = present.members.setdefault(self._path, members)
+            found = present.members.setdefault(path, members)
         return found
 
     @cached_property
     def _makers(self) -> tuple[dict[str, _Make], _Make, dict[tuple[str, ...], _Make]]:
-        layout = self._layout
+        layout = self._origin.layout
         nodes = {name: layout[name] for name in get_order(layout)}
         arrays = {n: self._array(n, node) for n, node in nodes.items() if node["@type"] == "array"}
         is_contiguous = "@slice" in layout
@@ -108,11 +100,11 @@ class _Plan:
 
     def _array(self, name: str, node: Node) -> _Make:
         if "@null" in node:
-            null = NullBuffer(f"{self._path}.{name}".lstrip("."), node["@null"])
+            null = NullBuffer(self._origin.path_of(name), node["@null"])
             return lambda _: null
         structure = BufferStructure.from_layout(node)
         if "@hub" not in node:
-            array = self._handler.allocate(structure.get_shape(0, 0))
+            array = self._origin.handler.allocate(structure.get_shape(0, 0))
             return lambda _: array
         return self._part(structure, node["@hub"], node["@slice"])
 
