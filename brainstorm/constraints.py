@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import os
+import sys
 from collections.abc import Callable, Collection, Container, Hashable, Mapping
 from numbers import Integral
+from operator import ge, gt, le, lt
 from typing import Any
 
 import numpy as np
 
 from brainstorm.errors import MALFORMED
 from brainstorm.utils import is_number, is_whole
+
+#: Larger numbers are infinite in float32. One of Python would be converted to an array's own type.
+LARGEST = np.float64(np.finfo(np.float32).max)
 
 
 class Constraint:
@@ -106,19 +110,19 @@ def number(
     high_open: bool = False,
 ) -> Constraint:
     """A finite number in an interval, whose ends are included unless they are open."""
-    below = f"{'(' if low_open or low is None else '['}{'-inf' if low is None else low}"
-    above = f"{'inf' if high is None else high}{')' if high_open or high is None else ']'}"
-    expected = "a finite number" if low is high is None else f"a number in {below}, {above}"
-
-    def accepts(v: Any) -> bool:
-        if not isinstance(v, (int, float, np.integer, np.floating)) or not is_number(v):
-            return False
-        value = float(v)
-        above_low = low is None or (value > low if low_open else value >= low)
-        below_high = high is None or (value < high if high_open else value <= high)
-        return math.isfinite(value) and above_low and below_high
-
-    return Constraint(expected, accepts, convert=plain)
+    least = -sys.float_info.max if low is None else low
+    most = sys.float_info.max if high is None else high
+    if high is None:
+        end = "" if low is None else f" {'>' if low_open else '>='} {low:g}"
+        expected = f"a finite number{end}"
+    else:
+        expected = f"a number in {'[('[low_open]}{low:g}, {high:g}{'])'[high_open]}"
+    above, below = (gt if low_open else ge), (lt if high_open else le)
+    return Constraint(
+        expected,
+        lambda v: is_number(v) and above(float(v), least) and below(float(v), most),
+        convert=plain,
+    )
 
 
 def at_least(low: float) -> Constraint:

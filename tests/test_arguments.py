@@ -163,7 +163,7 @@ ERRORS = {
         (Minibatches, "drop_last", "no", "True or False"),
         (Minibatches, "per_sequence", 5, "names"),
         (data_iterators.Pad, "value_dict", 5, "a dictionary or None"),
-        (scorers.FScore, "beta", "x", "a number in [0, inf)"),
+        (scorers.FScore, "beta", "x", "a finite number >= 0"),
         (scorers.AreaUnderCurve, "name", 5, "a string or None"),
         (initializers.Gaussian, "mean", math.nan, "a finite number"),
     ],
@@ -306,7 +306,7 @@ def endless():
         ),
         (
             lambda: initializers.EchoState(-1),
-            "EchoState.spectral_radius: expected a number in [0, inf), got -1",
+            "EchoState.spectral_radius: expected a finite number >= 0, got -1",
         ),
         (
             lambda: initializers.DenseSqrtFanIn(math.inf),
@@ -323,7 +323,7 @@ def endless():
         ),
         (
             lambda: training.SgdStepper(1e39),
-            "SgdStepper.learning_rate: expected a number >= 0, finite in float32, got 1e+39.",
+            "SgdStepper.learning_rate: expected a number in [0, 3.40282e+38], got 1e+39.",
         ),
         (lambda: bs.global_rnd.set_seed(True), "seed: expected an integer >= 0 or None, got True."),
         (lambda: value_modifiers.MaskValues([math.nan]), "MaskValues: mask: expected finite numb"),

@@ -231,7 +231,7 @@ def test_targets_and_classes_that_there_are_not(scorer, t, p, text):
     [
         (lambda: Precision(-1), "Precision.of_class: expected an integer >= 0 or None"),
         (lambda: Precision(1.5), "of_class: expected an integer >= 0 or None, got 1.5"),
-        (lambda: FScore(-1), "FScore.beta: expected a number in [0, inf), got -1"),
+        (lambda: FScore(-1), "FScore.beta: expected a finite number >= 0, got -1"),
         (lambda: AreaUnderCurve().aggregate([(1, 0.1, 0), (1, 0.2, 1), (1, 0.2, 2)]),
          "scorer 'AreaUnderCurve': expected two kinds of targets, for yes and no, got 3: [0.0"),
     ],

@@ -308,7 +308,7 @@ def test_wrong_shapes(kind, what):
     ("cls", "argument", "text"),
     [
         *(
-            (ConstrainL2Norm, v, rf".limit: expected a number in \(0, inf\), got {v}")
+            (ConstrainL2Norm, v, rf".limit: expected a finite number > 0, got {v}")
             for v in (0, inf, nan)
         ),
         (MaskValues, [[1], [2, 3]], ": mask: expected an array of numbers, with"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.constraints import number
+from brainstorm.constraints import integer, number
 from brainstorm.data_iterators.base_iterator import Batch, DataIterator, Wrapper
 from brainstorm.utils import Array
 
@@ -35,8 +35,8 @@ class AddGaussianNoise(Wrapper):
         super().__init__(iter, std_dict)
         self.std_dict = self.settings
         self.mean_dict = self._optional(mean_dict)
-        self._check_numbers("standard deviation", std_dict, low=0)
-        self._check_numbers("mean", self.mean_dict)
+        self._check_values("standard deviation", std_dict, number(0))
+        self._check_values("mean", self.mean_dict, number())
 
     def transform(self, name: str, array: Array) -> Array:
         noise = self.rnd.normal(self.mean_dict.get(name, 0.0), self.std_dict[name], array.shape)
@@ -62,8 +62,8 @@ class AddSaltNPepper(Wrapper):
         super().__init__(iter, prob_dict)
         self.prob_dict = self.settings
         self.ratio_dict = self._optional(ratio_dict)
-        self._check_numbers("probability", prob_dict, 0, 1)
-        self._check_numbers("ratio", self.ratio_dict, 0, 1)
+        self._check_values("probability", prob_dict, number(0, 1))
+        self._check_values("ratio", self.ratio_dict, number(0, 1))
 
     def transform(self, name: str, array: Array) -> Array:
         draws = self.rnd.random_sample(array.shape)
@@ -116,11 +116,10 @@ class _WithValues(_OfImages):
         super().__init__(iter, size_dict)
         self.size_dict = self.settings
         self.value_dict = self._optional(value_dict)
-        for name, size in self.size_dict.items():
-            self._check_int("size", size, self._least_size, name)
+        self._check_values("size", self.size_dict, integer(self._least_size))
         is_bool = (bool, np.bool_)  # as in masks
         numbers = {k: v for k, v in self.value_dict.items() if not isinstance(v, is_bool)}
-        self._check_numbers("value", numbers)
+        self._check_values("value", numbers, number())
 
     def _get_value(self, name: str, dtype: np.dtype[Any]) -> np.ndarray:
         """Return the value as an element of a dtype; raise an error if it would change."""
@@ -150,7 +149,7 @@ class Flip(_OfImages):
     def __init__(self, iter: DataIterator, prob_dict: Mapping[str, float] | None = None) -> None:
         super().__init__(iter, {"default": 0.5} if prob_dict is None else prob_dict)
         self.prob_dict = self.settings
-        self._check_numbers("probability", self.prob_dict, 0, 1)
+        self._check_values("probability", self.prob_dict, number(0, 1))
 
     def transform(self, name: str, array: Array) -> Array:
         chosen = self.rnd.random_sample(array.shape[1]) < self.prob_dict[name]
@@ -241,7 +240,7 @@ class Rotate90(_OfImages):
     def __init__(self, iter: DataIterator, prob_dict: Mapping[str, float]) -> None:
         super().__init__(iter, prob_dict)
         self.prob_dict = self.settings
-        self._check_numbers("probability", prob_dict, 0, 1)
+        self._check_values("probability", prob_dict, number(0, 1))
         for name in prob_dict:
             rows, columns, _ = self.data_shapes[name]
             if rows != columns:

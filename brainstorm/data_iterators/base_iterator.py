@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import copy
 import itertools
-import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
 
+from brainstorm.constraints import Constraint
 from brainstorm.display import Node, ShownAsTree, Statistics, Tree, safe_repr
-from brainstorm.errors import DescriptionError, IteratorValidationError, unknown
+from brainstorm.errors import DescriptionError, IteratorValidationError, shown, unknown
 from brainstorm.randomness import Seedable
 from brainstorm.utils import Array
 
@@ -181,10 +181,6 @@ class DataIterator(ShownAsTree, Seedable):
         """Return the values that define an epoch, numbers and texts by name."""
         return {"length": self.length}
 
-    def _check_int(self, what: str, value: Any, low: int = 1, name: str | None = None) -> None:
-        if not isinstance(value, (int, np.integer)) or value < low:
-            raise self._fail(f"expected an int {what} >= {low}, got {value!r}", name)
-
     def _fail(self, what: str, name: str | None = None) -> IteratorValidationError:
         where = type(self).__name__ + ("" if name is None else f", data {name!r}")
         return IteratorValidationError(f"{where}: {what}")
@@ -292,20 +288,10 @@ class Wrapper(DataIterator):
         self._check_names(found, self.settings)
         return found
 
-    def _check_numbers(
-        self, what: str, values: Mapping[str, Any], low: float = -math.inf, high: float = math.inf
-    ) -> None:
+    def _check_values(self, what: str, values: Mapping[str, Any], allowed: Constraint) -> None:
         for name, value in values.items():
-            self._check_number(what, value, low, high, name)
-
-    def _check_number(
-        self, what: str, value: Any, low: float, high: float, name: str | None = None
-    ) -> None:
-        is_number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-        if not is_number or not low <= value <= high or math.isinf(value):
-            limits = f" from {low} to {high}" if high < math.inf else f" >= {low}"
-            limits = "" if low == -math.inf else limits
-            raise self._fail(f"expected a number{limits} as {what}, got {value!r}", name)
+            if value not in allowed:
+                raise self._fail(f"{what}: expected {allowed.expected}, got {shown(value)}", name)
 
 
 def _is_mapped(array: Any) -> bool:

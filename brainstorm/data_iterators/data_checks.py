@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.constraints import LARGEST
 from brainstorm.data_iterators.base_iterator import DataIterator
 from brainstorm.utils import UNMASK
 
 #: Kinds of dtypes that are supported.
 NUMBERS = "biuf"
-
-#: Larger numbers become infinite where a handler computes in float32.
-LARGEST = np.float64(np.finfo(np.float32).max)
 
 
 def check_data(

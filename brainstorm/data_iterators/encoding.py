@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from brainstorm.constraints import integer
 from brainstorm.data_iterators.base_iterator import DataIterator, Wrapper
 from brainstorm.utils import Array
 
@@ -25,8 +26,8 @@ class MultiHot(Wrapper):
     def __init__(self, iter: DataIterator, vocab_size_dict: Mapping[str, int]) -> None:
         super().__init__(iter, vocab_size_dict)
         self.vocab_size_dict = self.settings
+        self._check_values("vocabulary size", self.vocab_size_dict, integer(1))
         for name, size in self.vocab_size_dict.items():
-            self._check_int("vocabulary size", size, name=name)
             self._check_features(name, self.data_shapes[name])
             self.data_shapes[name] = (int(size),)
 

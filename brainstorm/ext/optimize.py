@@ -8,20 +8,17 @@ The loss must be a function of the parameters only, so give them all data at onc
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from brainstorm.constraints import number
 from brainstorm.errors import TrainingError
 from brainstorm.optional import require
 from brainstorm.training.base_stepper import TrainingStepper
-from brainstorm.training.hyperparameters import Range
 
 __all__ = ["LbfgsStepper"]
-
-AT_LEAST_ONE = Range(1.0, math.inf)
 
 
 @dataclass(eq=False, repr=False)
@@ -50,7 +47,7 @@ class LbfgsStepper(TrainingStepper):
     message = ""
     passes = 0
 
-    hyperparameters = {"iterations": AT_LEAST_ONE, "history": AT_LEAST_ONE}
+    hyperparameters = {"iterations": number(1), "history": number(1)}
 
     def start(self, net: Any) -> None:
         """Attach to a network.

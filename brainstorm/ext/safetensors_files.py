@@ -38,8 +38,10 @@ def save_safetensors(net: Network, filename: PathLike) -> None:
 
     Raises:
         MissingDependencyError: safetensors is not installed.
+        OSError: The file cannot be written.
     """
     check_network("save_safetensors", net)
+    safetensors = require("safetensors", "safetensors")
     numpy = require("safetensors.numpy", "safetensors")
     description = json.dumps(net.__describe__(), allow_nan=False)
     # Arrays that are not contiguous would be written in a wrong order, without an error.
@@ -47,7 +49,10 @@ def save_safetensors(net: Network, filename: PathLike) -> None:
     with net.alone():  # all of one update
         tensors = {path: np.ascontiguousarray(net.get(path)) for path in paths}
     with atomic_file(filename) as temporary:
-        numpy.save_file(tensors, temporary, {"format": "np", ENTRY: description})
+        try:
+            numpy.save_file(tensors, temporary, {"format": "np", ENTRY: description})
+        except safetensors.SafetensorError as error:
+            raise OSError(f"{os.fspath(filename)!r} cannot be written: {error}") from error
 
 
 def load_safetensors(filename: PathLike, handler: Handler | None = None) -> Network:

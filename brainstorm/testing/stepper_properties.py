@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.constraints import Constraint
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import ValidationError
 from brainstorm.handlers import NumpyHandler
@@ -27,7 +28,6 @@ from brainstorm.testing.properties import Properties
 from brainstorm.testing.traced import difference, find_reads, tell_could_be_traced
 from brainstorm.tools import get_in_out_layers
 from brainstorm.training import TrainingStepper
-from brainstorm.training.hyperparameters import Range
 
 #: Number of steps of a training, and the step after which it is interrupted.
 STEPS, INTERRUPTED = 12, 5
@@ -140,11 +140,12 @@ class _Harness:
         raise PropertyError(f"property {self.checking!r}: stepper {self.name}: {text}")
 
 
-def _another(value: float, allowed: Range, rnd: np.random.RandomState) -> float:
-    """Return another number within a range, close to a value."""
+def _another(value: float, allowed: Constraint, rnd: np.random.RandomState) -> float:
+    """Return another number that is allowed, close to a value."""
     distance = abs(value) / 2 or 0.05
-    low, high = max(allowed.low, value - distance), min(allowed.high, value + distance)
-    return float(rnd.uniform(low, high))
+    while (other := rnd.uniform(value - distance, value + distance)) not in allowed:
+        pass
+    return other
 
 
 class _Watch(Traces):

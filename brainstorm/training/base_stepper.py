@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.constraints import instance
+from brainstorm.constraints import LARGEST, instance, number
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
 from brainstorm.handlers.traces import Trace
@@ -39,7 +39,6 @@ from brainstorm.interrupts import uninterrupted
 from brainstorm.optree import formula
 from brainstorm.structure.tracing import Traces
 from brainstorm.training.accumulation import GradientAccumulation
-from brainstorm.training.hyperparameters import POSITIVE
 from brainstorm.training.loss_scaling import LossScaling
 from brainstorm.training.parameter_groups import GroupedParameters, ParameterGroup, checked_groups
 from brainstorm.training.update_rule import UpdateRule
@@ -95,7 +94,7 @@ class TrainingStepper(UpdateRule):
     }
 
     __constraints__ = {
-        "max_gradient_norm": POSITIVE.or_none(),
+        "max_gradient_norm": number(float(np.finfo(np.float32).tiny), LARGEST).or_none(),
         "loss_scaling": instance(LossScaling).or_none(),
         "accumulation": instance(GradientAccumulation).or_none(),
     }

@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from brainstorm.constraints import Constraint
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
 from brainstorm.handlers.traces import Traceable
 from brainstorm.hooks.base import check_counts
 from brainstorm.optree import Formula
-from brainstorm.training.hyperparameters import Range
 from brainstorm.utils import Array
 
 _NOTHING: Mapping[str, Array] = MappingProxyType({})
@@ -32,7 +32,7 @@ class UpdateRule(Traceable, Describable):
     implement `update` with any handler operations.
 
     Attributes:
-        hyperparameters: Name -> `Range`. Every assignment to such an attribute is checked,
+        hyperparameters: Name to constraint. Every assignment to such an attribute is checked,
             including those by hooks during training.
         rule: The formula of an update. It takes the parameters, the gradients, the arrays of
             ``state_names`` and the numbers of `scalars`, in their orders, and returns the new
@@ -62,7 +62,7 @@ class UpdateRule(Traceable, Describable):
     }  # fmt: skip
 
     __argument_error__ = TrainingError
-    hyperparameters: dict[str, Range] = {}
+    hyperparameters: dict[str, Constraint] = {}
     rule: Formula | None = None
     state_names: ClassVar[tuple[str, ...]] = ()
     scratch_names: tuple[str, ...] = ()

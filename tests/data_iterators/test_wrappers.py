@@ -357,8 +357,8 @@ def test_classes_out_of_range(cls, value):
 
 PAIR = r"expected \(means, standard deviations\) of 3 channels, got "
 PART = r"expected \(rows, columns\) from \(1, 1\) to \(4, 5\), got "
-PROBABILITY = "expected a number from 0 to 1 as probability, got "
-STD = "expected a number >= 0 as standard deviation, got "
+PROBABILITY = r"probability: expected a number in \[0, 1\], got "
+STD = "standard deviation: expected a finite number >= 0, got "
 
 
 @pytest.mark.parametrize(
@@ -366,22 +366,25 @@ STD = "expected a number >= 0 as standard deviation, got "
     [
         *((AddGaussianNoise, [wrong], f"{STD}{wrong!r}") for wrong in (-1, "1", True)),
         *((AddGaussianNoise, [wrong], f"{STD}{wrong}") for wrong in (math.nan, math.inf)),
-        (AddGaussianNoise, [1, "x"], "expected a number as mean, got 'x'"),
+        (AddGaussianNoise, [1, "x"], "mean: expected a finite number, got 'x'"),
         (AddSaltNPepper, [1.1], f"{PROBABILITY}1.1"),
-        (AddSaltNPepper, [1, -0.1], "expected a number from 0 to 1 as ratio, got -0.1"),
+        (AddSaltNPepper, [1, -0.1], r"ratio: expected a number in \[0, 1\], got -0.1"),
         (Flip, [2], f"{PROBABILITY}2"),
         (Rotate90, [1.5], f"{PROBABILITY}1.5"),
         (Rotate90, [1], "expected as many rows as columns, got 4 and 5. RandomCrop makes images"),
-        *((Pad, [wrong], f"expected an int size >= 0, got {wrong}") for wrong in (-1, 1.0)),
-        (Pad, [1, "x"], "expected a number as value, got 'x'"),
-        (Cutout, [0], "expected an int size >= 1, got 0"),
+        *((Pad, [wrong], f"size: expected an int >= 0, got {wrong}") for wrong in (-1, 1.0)),
+        (Pad, [1, "x"], "value: expected a finite number, got 'x'"),
+        (Cutout, [0], "size: expected an int >= 1, got 0"),
         *(
             (RandomCrop, [wrong], PART + re.escape(f"{wrong}"))
             for wrong in [(5, 5), (0, 5), (1, 2, 3), 3, (1.0, 2.0)]
         ),
         (OneHot, [4], r"expected one class number \(T, B, 1\), got features \(4, 5, 3\)\. Sever"),
         (MultiHot, [4], r"expected class numbers \(T, B, n\), got features \(4, 5, 3\)"),
-        *((OneHot, [wrong], f"vocabulary size >= 1, got {wrong}") for wrong in (0, 2.5)),
+        *(
+            (OneHot, [wrong], f"vocabulary size: expected an int >= 1, got {wrong}")
+            for wrong in (0, 2.5)
+        ),
         *((Normalize, [wrong], PAIR) for wrong in (([1, 2], 1), ("a", 1), (1, 2, 3))),
         (Normalize, [1], f"{PAIR}1"),
         (Normalize, [(1, [1, 0, 1])], "above 0, got .*. For a channel that is constant give 1."),

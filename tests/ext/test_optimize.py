@@ -106,7 +106,7 @@ def test_it_can_be_described():
     description = get_description(LbfgsStepper(7, history=3))
     assert description == {"@type": "LbfgsStepper", "iterations": 7, "history": 3}
     assert create_from_description(description).iterations == 7
-    text = "LbfgsStepper.iterations: expected a finite number >="
+    text = "LbfgsStepper.iterations: expected a finite number >= 1"
     with pytest.raises(TrainingError, match=text):
         LbfgsStepper(0)
 

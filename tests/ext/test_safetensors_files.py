@@ -1,6 +1,7 @@
 """Networks as safetensors files."""
 
 import json
+import signal
 import sys
 
 import numpy as np
@@ -42,6 +43,22 @@ def test_a_network_comes_back_as_it_was(net, tmp_path):
     other = load_safetensors(tmp_path / "net.safetensors", handler)
     assert other.handler is handler
     np.testing.assert_allclose(other.predict(X), net.predict(X), 1e-5, 1e-6)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no limit on the size of files")
+def test_a_full_disk_is_an_os_error(net, tmp_path):
+    import resource
+
+    path, (_, hard) = tmp_path / "net.safetensors", resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(OSError, match=r"net.safetensors' cannot be written: .*File too large"):
+            save_safetensors(net, path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert not list(tmp_path.iterdir())
 
 
 def test_others_find_named_tensors(net, tmp_path):

@@ -373,8 +373,11 @@ def test_a_state_that_no_file_can_hold_is_named_and_the_old_file_stays(net, batc
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"minutes": -1}, "minutes: expected a number in [0, inf) or None, got -1"),
-        ({"minutes": math.nan}, "minutes: expected a number in [0, inf) or None, got nan"),
+        ({"minutes": -1}, "minutes: expected a finite number >= 0 or None, got -1"),
+        (
+            {"minutes": math.nan},
+            "minutes: expected a finite number >= 0 or None, got nan",
+        ),
         ({"keep": 0}, "keep: expected an integer >= 1, got 0"),
         ({"keep": 1.5}, "keep: expected an integer >= 1, got 1.5"),
         ({"criterion": "best"}, "criterion: expected one of 'min', 'max' or None, got 'best'"),

@@ -211,7 +211,11 @@ def test_values_that_are_no_numbers_are_named(net, value):
             {"criterion": "up"},
             "criterion: expected one of 'min', 'max' or None, got 'up'",
         ),
-        (EarlyStopper, {"min_delta": -1}, "min_delta: expected a number in [0, inf), got -1"),
+        (
+            EarlyStopper,
+            {"min_delta": -1},
+            "min_delta: expected a finite number >= 0, got -1",
+        ),
         (EarlyStopper, {"first_epoch": 0}, "first_epoch: expected an integer >= 1, got 0"),
         (StopAfterThresholdReached, {"threshold": NAN}, "threshold: expected a number, got nan"),
         (

@@ -156,7 +156,7 @@ def test_description_is_strict_json_and_gives_the_same_schedule(schedule):
         (ReduceOnPlateau, ("loss", 1.0, 1.5), "factor: expected a number in (0, 1), got 1.5"),
         (ReduceOnPlateau, ("F1", 1.0), "criterion: expected 'min' or 'max' for 'F1', got None"),
         (ReduceOnPlateau, ("loss", 1.0, 0.1, -1), "patience: expected an integer >= 0, got -1"),
-        (Exponential, (1.0, -2.0), "factor: expected a number in (0, inf), got -2.0"),
+        (Exponential, (1.0, -2.0), "factor: expected a finite number > 0, got -2.0"),
         (Exponential, (1.0, 2.0, 3, 2), "maximum: expected at least the minimum 3, got 2"),
         (MultiStep, (1.0, [1, 2], [3.0]), "values: expected 2 values, one per step, got [3.0]"),
         (
@@ -164,7 +164,7 @@ def test_description_is_strict_json_and_gives_the_same_schedule(schedule):
             (1.0, [2, 1], [3, 4]),
             "steps: expected a list of increasing integers >= 1, got [2, 1]",
         ),
-        (DecreaseAfterEpoch, (1.0, 0), "T: expected a number in (0, inf), got 0"),
+        (DecreaseAfterEpoch, (1.0, 0), "T: expected a finite number > 0, got 0"),
         (Warmup, (3, True), "then: expected a finite number or a schedule, got True"),
     ],
 )
