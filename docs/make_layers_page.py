@@ -67,7 +67,8 @@ def declarations(cls: type[Layer]) -> Iterator[str]:
     if isinstance(cls.expected_kwargs, Mapping):
         for option, constraint in sorted(cls.expected_kwargs.items()):
             required = ", required" if constraint.is_required else ""
-            yield f"* option `{option}`: {constraint.expected}{required}"
+            changeable = ", may be changed" if option in cls.changeable_kwargs else ""
+            yield f"* option `{option}`: {constraint.expected}{required}{changeable}"
     for attribute, words in (
         ("computes_no_input_deltas_for", "no deltas for input"),
         ("computes_no_gradients_for", "no gradients for"),

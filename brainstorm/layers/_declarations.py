@@ -14,18 +14,36 @@ from brainstorm.structure.buffer_structure import BufferStructure, format_shape
 
 
 def check_options(layer: Any) -> None:
-    """Check that all options are declared, and that their values are accepted."""
+    """Check that all options are declared, and that their values are accepted; convert them."""
     for option in layer.kwargs:
         if option not in layer.expected_kwargs:
             raise layer.fail(unknown("option", option, sorted(layer.expected_kwargs)))
     if not isinstance(layer.expected_kwargs, Mapping):
         return
     for option, constraint in layer.expected_kwargs.items():
-        given = option in layer.kwargs
-        if constraint.accepts(layer.kwargs[option]) if given else not constraint.is_required:
-            continue
-        got = repr(layer.kwargs[option]) if given else "nothing"
-        raise layer.fail(f"expected {constraint.expected}, got {got}.", option=option)
+        if option in layer.kwargs:
+            _set_option(layer, option, layer.kwargs[option])
+        elif constraint.is_required:
+            raise layer.fail(f"expected {constraint.expected}, got nothing.", option=option)
+
+
+def change_option(layer: Any, option: str, value: Any) -> Any:
+    """Set an option of an existing layer, if it may be changed; return it as it is kept."""
+    if option not in layer.changeable_kwargs:
+        raise layer.fail(
+            f"it is fixed when the network is built, got {value!r}. Build another network, and "
+            f"copy the parameters.",
+            option=option,
+        )
+    return _set_option(layer, option, value)
+
+
+def _set_option(layer: Any, option: str, value: Any) -> Any:
+    constraint = layer.expected_kwargs[option]
+    if value not in constraint:
+        raise layer.fail(f"expected {constraint.expected}, got {value!r}.", option=option)
+    layer.kwargs[option] = constraint.convert(value)
+    return layer.kwargs[option]
 
 
 def check_inputs(layer: Any) -> None:

@@ -19,20 +19,7 @@ from brainstorm.errors import LayerValidationError, unknown
 from brainstorm.forks import cached_property
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.traces import Traceable
-from brainstorm.layers._declarations import (
-    check_connections,
-    check_inputs,
-    check_options,
-    check_structures,
-)
-from brainstorm.layers._times import (
-    LOOKS_AT_TIME,
-    couples_by_context,
-    couples_time,
-    exchanged,
-    gets_no_time,
-    gets_source,
-)
+from brainstorm.layers import _declarations, _times
 from brainstorm.layers.characteristics import Characteristics
 from brainstorm.layers.constraints import Constraint
 from brainstorm.randomness import RandomState
@@ -72,6 +59,8 @@ class Layer(Traceable):
     optional_inputs: Collection[str] = ()
     #: Names of the options; as a mapping, each with its constraint.
     expected_kwargs: Collection[str] | Mapping[str, Constraint] = frozenset()
+    #: Options that may be set at any time, as attributes; all others of a built-in layer are fixed.
+    changeable_kwargs: Collection[str] = ()
 
     #: Inputs without deltas, parameters without gradients, and outputs whose deltas are ignored.
     computes_no_input_deltas_for: Iterable[str] = ()
@@ -100,6 +89,8 @@ class Layer(Traceable):
     has_stats: bool = False
     #: Buffers that must be adjacent: category to tuples of names; see `BufferView.joint`.
     joint_buffers: Mapping[str, Iterable[tuple[str, ...]]] = {}
+
+    _has_fixed_options: bool = False  # until it is constructed
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -135,30 +126,36 @@ class Layer(Traceable):
         self._check_kwargs()
         self.expected_inputs = self.inputs_for(self.kwargs)
         #: Whether its inputs are ('B', ...) in place of ('T', 'B', ...).
-        self.is_per_sequence = gets_no_time(self.expected_inputs, given)
+        self.is_per_sequence = _times.gets_no_time(self.expected_inputs, given)
         if self.is_per_sequence:
             self.in_shapes = OrderedDict((p, s.with_time()) for p, s in given.items())
         #: Whether T and S are exchanged during `setup`: T there is S in the network.
-        self.is_over_source = gets_source(self.expected_inputs, given)
+        self.is_over_source = _times.gets_source(self.expected_inputs, given)
         if self.is_over_source:
-            self.in_shapes = exchanged(given)
+            self.in_shapes = _times.exchanged(given)
         self._set_up()
         if self.is_per_sequence:
             self._take_sequences(given)
-        check_connections(self)
+        _declarations.check_connections(self)
+        self._has_fixed_options = type(self).__module__.startswith("brainstorm.")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self._has_fixed_options and name in self.expected_kwargs:
+            value = _declarations.change_option(self, name, value)
+        super().__setattr__(name, value)
 
     def _set_up(self) -> None:
         """Set the structures from `setup`, and derive whether the layer couples time steps."""
-        check_inputs(self)
+        _declarations.check_inputs(self)
         structures = self.setup(self.kwargs, self.in_shapes)
-        check_structures(self, structures)
+        _declarations.check_structures(self, structures)
         self.out_shapes, self.parameter_shapes, self.internal_shapes = map(OrderedDict, structures)
         shapes = self.in_shapes, self.out_shapes, self.internal_shapes
         if self.is_over_source:
-            self.in_shapes, self.out_shapes, self.internal_shapes = map(exchanged, shapes)
+            self.in_shapes, self.out_shapes, self.internal_shapes = map(_times.exchanged, shapes)
         #: Whether the class or `setup` sets it, not only other declarations.
         self._says_coupled = self.time_coupled
-        self.time_coupled = self.time_coupled or couples_time(*shapes)
+        self.time_coupled = self.time_coupled or _times.couples_time(*shapes)
 
     @safe_repr
     def __repr__(self) -> str:
@@ -310,7 +307,7 @@ class Layer(Traceable):
     @property
     def is_continued(self) -> bool:
         """Whether parts of sequences give what the whole gives, if the context is carried on."""
-        is_carried = couples_by_context(self.out_shapes, self.internal_shapes)
+        is_carried = _times.couples_by_context(self.out_shapes, self.internal_shapes)
         return not self._says_coupled and (is_carried or not self.time_coupled)
 
     def get_shape(self, path: str) -> BufferStructure:
@@ -363,7 +360,7 @@ class Layer(Traceable):
         return self.fail(f"{what}{origin}.{remedy}", port)
 
     def _check_kwargs(self) -> None:
-        check_options(self)
+        _declarations.check_options(self)
 
     # -- inputs without time --------------------------------------------------------------------
 
@@ -373,7 +370,7 @@ class Layer(Traceable):
             self.is_per_sequence, self.in_shapes = False, given
             port = next(iter(given))
             expected = format_shape(self.expected_inputs[port].shape)
-            raise self.misfit(port, expected, LOOKS_AT_TIME)
+            raise self.misfit(port, expected, _times.LOOKS_AT_TIME)
         groups = {"inputs": self.in_shapes, "outputs": self.out_shapes,
                   "internals": self.internal_shapes}  # fmt: skip
         names = {

@@ -158,6 +158,7 @@ class BatchNormLayerImpl(MaskedLayer):
     _counted: int = 0  # time steps where the mask is not 0, if it is data
 
     expected_kwargs = {"decay": number(0, 1), "epsilon": number(0, low_open=True)}
+    changeable_kwargs = ("decay", "epsilon")
     accepts_null_deltas = True
     needs_in_backward: Collection[str] = ("internals",)
     depends_on_mode = True

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from brainstorm.layers._copying import CopyingLayer
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import number
 from brainstorm.structure import BufferView, ConstructionWrapper
 
@@ -28,10 +31,15 @@ class DeltasScalingLayerImpl(CopyingLayer):
 
     is_traceable = True
     expected_kwargs = {"factor": number().required()}
+    changeable_kwargs = ("factor",)
+
+    def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
+        self.factor = kwargs["factor"]
+        return super().setup(kwargs, in_shapes)
 
     def backward_pass(self, buffers: BufferView) -> None:
         if self.needs_delta("default"):
             dx, dy = buffers.input_deltas.default, buffers.output_deltas.default
             overwrite = self.overwrites("input_deltas.default")
             scale = self.handler.mult_st if overwrite else self.handler.mult_add_st
-            scale(self.kwargs["factor"], dy, dx)
+            scale(self.factor, dy, dx)

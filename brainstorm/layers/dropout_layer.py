@@ -56,6 +56,7 @@ class DropoutLayerImpl(Layer):
         "inplace": one_of(True, False),
         "shared_over_time": one_of(True, False),
     }
+    changeable_kwargs = ("drop_prob",)
     accepts_null_deltas = True
     needs_in_backward = ("internals",)
     depends_on_mode = True
@@ -64,10 +65,14 @@ class DropoutLayerImpl(Layer):
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         self.is_inplace = kwargs.get("inplace", False)
         self.drop_prob = kwargs.get("drop_prob", 0.5)
-        self.keep_prob = 1.0 - self.drop_prob
         shape = in_shapes["default"].shape
         mask = BufferStructure(*shape[kwargs.get("shared_over_time", False) :])
         return {"default": BufferStructure(*shape)}, {}, {"mask": mask}
+
+    @property
+    def keep_prob(self) -> float:
+        """The probability that an element is kept."""
+        return 1.0 - self.drop_prob
 
     def set_handler(self, handler: Handler) -> None:
         super().set_handler(handler)

@@ -38,6 +38,7 @@ class LossLayerImpl(Layer):
     is_traceable = True
     expected_inputs = {"default": StructureTemplate("...")}
     expected_kwargs = {"importance": number()}
+    changeable_kwargs = ("importance",)
     takes_no_output_deltas_from = ("loss",)
     has_loss = True
     accepts_null_deltas = True

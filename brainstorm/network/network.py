@@ -83,8 +83,11 @@ class Network(NetworkPasses, Describable):
 
     @property
     def architecture(self) -> Architecture:
-        """A copy of the dictionary that the layers were created from; see `from_architecture`."""
-        return copy_containers(self._architecture)
+        """A copy of the dictionary that describes the layers; see `from_architecture`."""
+        found = copy_containers(self._architecture)
+        for name, layer in self.layers.items():
+            found[name].update(copy_containers(layer.kwargs))
+        return found
 
     @classmethod
     def from_layer(

@@ -16,7 +16,7 @@ from brainstorm.randomness import RandomState
 from brainstorm.registry import Registry
 from brainstorm.structure.buffer_structure import BufferStructure, combine_buffer_structures
 from brainstorm.structure.construction import ConstructionWrapper, LayerDetails
-from brainstorm.utils import check_nesting, is_valid_layer_name
+from brainstorm.utils import check_nesting, copy_containers, is_valid_layer_name
 
 Architecture = Mapping[str, Mapping[str, Any]]
 
@@ -244,7 +244,7 @@ def _find_loop(successors: Mapping[str, set[str]], remaining: set[str]) -> list[
 
 def get_kwargs(layer: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options in an architecture entry: everything that does not start with ``@``."""
-    return {key: value for key, value in layer.items() if not key.startswith("@")}
+    return {key: copy_containers(v) for key, v in layer.items() if not key.startswith("@")}
 
 
 def instantiate_layers_from_architecture(
