@@ -23,26 +23,23 @@ from tests.networks import chain
 T, B = 4, 3
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 
-#: Cases that ONNX has no counterpart of, and what is said about them.
+#: How the names of cases begin that ONNX has no counterpart of, and what is said about them.
 REFUSED = {
-    "Merge constants": r"expected data \('T', 'B', ...\), got \(",
+    "Merge() of inputs_1 3, inputs_2 2, constant": r"expected data \('T', 'B', ...\), got \(",
     **dict.fromkeys(
-        (f"Pooling2D {kind} (1, 2) stride (2, 1) padding 2" for kind in ("max", "avg")),
+        (f"Pooling2D((1, 2), {kind!r}, (2, 1), 2)" for kind in ("max", "avg")),
         r"layer 'Pooling2D' \(Pooling2D\): ONNX wants a padding smaller than the window \(1, 2\)",
     ),
     **dict.fromkeys(
-        ("Recurrent gelu", "Recurrent silu", "Gru gelu"),
+        ("Recurrent(3, 'gelu')", "Recurrent(3, 'silu')", "Gru(3, 'gelu')"),
         "ONNX has no recurrence with (gelu|silu), only with sigmoid, rel, tanh",
     ),
     **dict.fromkeys(
-        (f"{kind} masked" for kind in ("Recurrent", "Lstm", "Gru")),
+        (f"{kind}(3) of 2, mask" for kind in ("Recurrent", "Lstm", "Gru")),
         "ONNX has no recurrence that holds its state where a mask is 0",
     ),
-    **dict.fromkeys(
-        ("Clockwork", "Clockwork masked", "ClockworkLstm", "ClockworkLstm masked"),
-        r"layer 'Clockwork(Lstm)?' .*: ONNX has no counterpart of this layer. There is one of",
-    ),
-    "LocalResponseNormalization of 4": "ONNX wants an odd size, got 4",
+    "Clockwork": r"'Clockwork(Lstm)?' .*: ONNX has no counterpart of this layer. There is one of",
+    "LocalResponseNormalization(4": "ONNX wants an odd size, got 4",
 }
 
 TWO_LENGTHS = (
@@ -52,9 +49,9 @@ TWO_LENGTHS = (
 
 #: What the reference evaluator of onnx computes wrongly, or not at all.
 NOT_IN_REFERENCE = {
-    *("Recurrent sigmoid", "Recurrent rel", "Lstm linear"),
-    *(f"LocalResponseNormalization of {size}" for size in (1, 5)),
-    "GLU gelu",
+    *("Recurrent(3, 'sigmoid') of 2", "Recurrent(3, 'rel') of 2", "Lstm(3, 'linear') of 2"),
+    *(f"LocalResponseNormalization({size}, 0.5, 0.6, 2.0) of 3" for size in (1, 5)),
+    "GLU('gelu') of 6",
 }
 
 
@@ -139,8 +136,9 @@ def check_everywhere(net, data, output=None, in_reference=True):
 @pytest.mark.parametrize("case", EXPORTED, ids=lambda case: case.name)
 def test_a_layer_computes_the_same_elsewhere_and_comes_back(case):
     net, data, output = build(case)
-    if case.name in REFUSED:
-        with pytest.raises(NetworkValidationError, match=REFUSED[case.name]):
+    refused = [text for name, text in REFUSED.items() if case.name.startswith(name)]
+    if refused:
+        with pytest.raises(NetworkValidationError, match=refused[0]):
             to_onnx(net, output)
         return
     if any(shape[0] == "S" for shape in case.in_shapes.values()):
@@ -153,7 +151,7 @@ def test_a_layer_computes_the_same_elsewhere_and_comes_back(case):
 
 
 def test_versions_and_names():
-    net, _, output = build(next(case for case in CASES if case.name == "SoftmaxCE"))
+    net, _, output = build(next(case for case in CASES if case.name.startswith("SoftmaxCE()")))
     model = to_onnx(net, output)
     assert model.ir_version == 10
     assert [(o.domain, o.version) for o in model.opset_import] == [("", 21)]
