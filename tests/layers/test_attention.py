@@ -14,7 +14,6 @@ from brainstorm.layers import (
     FullyConnected,
     Input,
     LearnedPositionalEncoding,
-    LookupTable,
     Loss,
     MultiHeadAttention,
     MultiHeadSelfAttention,
@@ -28,17 +27,24 @@ from tests.layers.running import run, run_backward
 RND = np.random.RandomState(6)
 
 
+def sequences(steps: int, batch: int, size: int) -> dict[str, np.ndarray]:
+    """Return inputs, of which those of the second sequence do not count from the middle on."""
+    mask = np.ones((steps, batch, 1))
+    mask[steps // 2 :, 1] = 0
+    return {"default": RND.normal(size=(steps, batch, size)), "mask": mask}
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_forward(causal: bool) -> None:
-    x, mask = RND.normal(size=(4, 3, 5)), np.ones((4, 3, 1))
-    mask[2:, 1], mask[0, 2] = 0, 0
-    harness = run(MultiHeadSelfAttention(2, 6, causal), {"default": x, "mask": mask})
+    inputs = sequences(4, 3, 5)
+    inputs["mask"][0, 2] = 0
+    harness = run(MultiHeadSelfAttention(2, 6, causal), inputs)
     p = {name: harness.get(f"parameters.{name}") for name in harness.layer.parameter_shapes}
     for b in range(3):
-        heads = []
+        x, mask, heads = inputs["default"][:, b], inputs["mask"][:, b, 0], []
         for head in (slice(0, 3), slice(3, 6)):
-            q, k, v = (x[:, b] @ p[f"W{n}"][head].T + p[f"b{n}"][head] for n in "qkv")
-            powers = np.exp(q @ k.T / np.sqrt(3)) * mask[:, b, 0]
+            q, k, v = (x @ p[f"W{n}"][head].T + p[f"b{n}"][head] for n in "qkv")
+            powers = np.exp(q @ k.T / np.sqrt(3)) * mask
             powers = np.tril(powers) if causal else powers
             weights = powers / np.maximum(powers.sum(axis=1, keepdims=True), 1e-300)
             np.testing.assert_allclose(harness.get("internals.P")[:, b, len(heads)], weights)
@@ -49,33 +55,25 @@ def test_attention_forward(causal: bool) -> None:
 
 @pytest.mark.parametrize("steps", [1, 3, 6, 7])
 def test_attention_in_blocks_is_the_same(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    inputs = {"default": RND.normal(size=(steps, 2, 5)), "mask": np.ones((steps, 2, 1))}
-    inputs["mask"][2:, 1] = 0
-    found = []
+    inputs, found = sequences(steps, 2, 5), []
     for block in (100, 3):
         monkeypatch.setattr(_attention, "BLOCK", block)
         harness = run(MultiHeadSelfAttention(2, 6, True), inputs)
         run_backward(harness)
         paths = [*harness.delta_paths, *harness.gradient_paths, "outputs.default"]
-        names = [f"internals.{name}" for name in ("P", "dP", "dQ", "dK", "dV")]
-        found.append({path: harness.get(path) for path in (*paths, *names)})
+        paths += [f"internals.{name}" for name in ("P", "dP", "dQ", "dK", "dV")]
+        found.append({path: harness.get(path) for path in paths})
     for path, values in found[0].items():
         np.testing.assert_allclose(found[1][path], values, 1e-9, 1e-12, err_msg=path)
 
 
-@pytest.mark.parametrize("masked", [False, True])
-def test_attention_to_itself_is_attention_to_a_memory_that_is_the_same(masked: bool) -> None:
-    x = RND.normal(size=(5, 2, 4))
-    inputs = {
-        "default": x,
-        **({"mask": np.array([1.0, 1, 0, 1, 0] * 2).reshape(5, 2, 1)} if masked else {}),
-    }
+@pytest.mark.parametrize("ports", [{"default"}, {"default", "mask"}])
+def test_attention_to_itself_is_attention_to_a_memory_that_is_the_same(ports: set[str]) -> None:
+    inputs = {port: array for port, array in sequences(5, 2, 4).items() if port in ports}
     own = run(MultiHeadSelfAttention(2, 8, True, True), inputs)
-    other = run(
-        MultiHeadAttention(2, 8, True, True),
-        {**inputs, "memory": x},
-        **{name: own.get(f"parameters.{name}") for name in own.layer.parameter_shapes},
-    )
+    parameters = {name: own.get(f"parameters.{name}") for name in own.layer.parameter_shapes}
+    both = {**inputs, "memory": inputs["default"]}
+    other = run(MultiHeadAttention(2, 8, True, True), both, **parameters)
     for harness in (own, other):
         run_backward(harness)
     for path in ("outputs.default", *own.gradient_paths):
@@ -115,10 +113,7 @@ def test_attention_without_kept_weights_has_all_properties(
 def test_compact_networks_keep_no_weights_and_compute_the_same(
     causal: bool, steps: int, make_handler: Callable[[], Handler], tolerance: float
 ) -> None:
-    mask = np.ones((steps, 2, 1))
-    mask[steps // 2 :, 1] = 0
-    data = {"default": RND.normal(size=(steps, 2, 4)), "mask": mask}
-    found = []
+    data, found = sequences(steps, 2, 4), []
     for memory in ("inspectable", "compact"):
         inp = Input({"default": ("T", "B", 4), "mask": ("T", "B", 1)})
         attention = MultiHeadSelfAttention(2, causal=causal, rotary=True, name="A")
@@ -138,26 +133,25 @@ def test_compact_networks_keep_no_weights_and_compute_the_same(
         net.get("A.internals.P")
 
 
+def attending(memory: str = "inspectable") -> Network:
+    inp = Input({"default": ("T", "B", 4)})
+    inp >> MultiHeadSelfAttention(2, name="A") >> FullyConnected(1)
+    net = Network.from_layer(inp, handler=NumpyHandler(np.float32), memory=memory)
+    net.initialize(Gaussian())
+    return net
+
+
 def test_the_memory_of_compact_attention_grows_with_t() -> None:
     def internals(memory: str, T: int) -> int:
-        inp = Input({"default": ("T", "B", 8)})
-        inp >> MultiHeadSelfAttention(2, name="A") >> FullyConnected(1)
-        net = Network.from_layer(inp, handler=NumpyHandler(np.float32), memory=memory)
-        return net.memory(T, 3).layers["A"]["internals"]
+        return attending(memory).memory(T, 3).layers["A"]["internals"]
 
     assert internals("compact", 2000) == 2 * internals("compact", 1000)
     assert internals("compact", 2000) < internals("inspectable", 2000) / 20
-    copied = Network.from_layer(
-        Input({"default": ("T", "B", 8)}) >> MultiHeadSelfAttention(2, name="A"), memory="compact"
-    ).copy()
-    assert "P" not in copied.buffer.A.internals
+    assert "P" not in attending("compact").copy().buffer.A.internals
 
 
 def test_the_memory_of_attention_grows_with_the_square_of_t() -> None:
-    inp = Input({"default": ("T", "B", 4)})
-    inp >> MultiHeadSelfAttention(2, name="A") >> FullyConnected(1)
-    net = Network.from_layer(inp, handler=NumpyHandler(np.float32))
-    net.initialize(Gaussian())
+    net = attending()
     for T, B in ((3, 2), (7, 5), (1, 1), (6, 2)):
         net.provide_external_data({"default": RND.normal(size=(T, B, 4))})
         net.forward_pass(training_pass=True)
@@ -191,8 +185,3 @@ def test_sequences_can_be_too_long_for_learned_positions() -> None:
     )
     with pytest.raises(LayerValidationError, match=match):
         run(LearnedPositionalEncoding(2), {"default": np.zeros((3, 1, 4))})
-
-
-def test_embedding_of_several_classes_per_step() -> None:
-    layer = build_layer(LookupTable(4, 3), {"default": ("T", "B", 5)})
-    assert layer.out_shapes["default"].shape == ("T", "B", 5, 3)

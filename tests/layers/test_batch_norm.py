@@ -82,11 +82,10 @@ def test_running_statistics_are_no_parameters() -> None:
 def test_an_outlier_costs_no_digits(place: int, mean: float, handler: NumpyHandler) -> None:
     x = RND.normal(mean, 1.0, size=(1, 2000, 3)).astype(np.float32)
     x[0, place] = 2e4
-    harness = LayerHarness(
-        build_layer(BatchNorm(epsilon=1e-9), {"default": ("T", "B", 3)}), handler
-    )
+    layer = build_layer(BatchNorm(epsilon=1e-9), {"default": ("T", "B", 3)})
+    harness = LayerHarness(layer, handler, {"default": x})
     harness.resize(1, 2000)
-    harness.forward({**harness.sample(RND), "inputs.default": x})
+    harness.forward(harness.sample(RND))
     center, var = moments(x.astype(np.float64))
     np.testing.assert_allclose(harness.get("internals.sigma_b"), np.sqrt(var), rtol=1e-6)
     expected = (x - center) / np.sqrt(var)
@@ -124,9 +123,8 @@ def test_a_mask_that_leaves_one_value_is_refused_in_training_only(
     inputs - "mask" >> "mask" - layer
     net = bs.Network.from_layer(inputs, handler=handler)
     net.initialize(1.0)
-    stepper = SgdStepper(0.0)
+    stepper, x = SgdStepper(0.0), RND.normal(size=(3, 2, *image, 2))
     stepper.start(net)
-    x = RND.normal(size=(3, 2, *image, 2))
 
     def step(count: int) -> None:
         """Let the mask count so many values."""
@@ -136,10 +134,10 @@ def test_a_mask_that_leaves_one_value_is_refused_in_training_only(
 
     for count in (3, 2, 0, 2):
         step(count)
-    before = net.get("L.internals.running_var")
     if image:
         step(1)
         return
+    before = net.get("L.internals.running_var")
     with pytest.raises(LayerValidationError, match="more than one value per channel"):
         step(1)
     np.testing.assert_array_equal(net.get("L.internals.running_var"), before)

@@ -18,10 +18,6 @@ from tests.layers.running import run, run_backward
 RND = np.random.RandomState(7)
 
 
-def ctc_layer() -> Any:
-    return build_layer(CTC(), {"default": ("T", "B", 3), "labels": ("T", "B", 1)})
-
-
 def labels(*rows: list[float]) -> np.ndarray:
     return np.array(rows, dtype=float).T[:, :, None]
 
@@ -35,7 +31,7 @@ def labels(*rows: list[float]) -> np.ndarray:
     ],
 )
 def test_bad_labels(rows: Any, match: str) -> None:
-    layer = ctc_layer()
+    layer = build_layer(CTC(), {"default": ("T", "B", 3), "labels": ("T", "B", 1)})
     layer.validate_data("labels", labels([1, 2, 1], [1, 1, 0], [0, 0, 0]))
     layer.validate_data("default", np.full((3, 2, 3), np.nan))
     with pytest.raises(LayerValidationError, match=rf"'CTC' \(CTC\), input 'labels': .*{match}"):

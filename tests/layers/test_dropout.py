@@ -15,29 +15,24 @@ from tests.layers.running import run, run_backward
 X = np.random.RandomState(3).normal(size=(4, 50, 100))
 
 
+@pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("drop_prob", [0.0, 0.2, 0.5, 0.9])
-def test_training_drops_and_scales(drop_prob: float) -> None:
-    harness = run(Dropout(drop_prob), {"default": X})
-    mask = harness.get("internals.mask")
+def test_training_drops_and_scales(drop_prob: float, shared: bool) -> None:
+    harness = run(Dropout(drop_prob, shared_over_time=shared), {"default": X})
+    mask, scale = harness.get("internals.mask"), 1 / (1 - drop_prob)
+    assert mask.shape == X.shape[shared:]
     assert set(np.unique(mask)) <= {0.0, 1.0}
-    # Four standard deviations of the mean of 20000 draws.
-    assert abs(mask.mean() - (1 - drop_prob)) <= 4 * np.sqrt(drop_prob * (1 - drop_prob) / X.size)
-    np.testing.assert_allclose(harness.get("outputs.default"), X * mask / (1 - drop_prob))
+    # Four standard deviations of the mean of so many draws.
+    limit = 4 * np.sqrt(drop_prob * (1 - drop_prob) / mask.size)
+    assert abs(mask.mean() - (1 - drop_prob)) <= limit
+    np.testing.assert_allclose(harness.get("outputs.default"), X * mask * scale)
+    dy = run_backward(harness)["default"]
+    np.testing.assert_allclose(harness.get("input_deltas.default"), dy * mask * scale)
 
 
 def test_outside_training_nothing_is_dropped() -> None:
-    harness = run(Dropout(0.5), {"default": X}, training_pass=False)
+    harness = run(Dropout(0.3), {"default": X}, training_pass=False)
     np.testing.assert_array_equal(harness.get("outputs.default"), X)
-
-
-def test_one_mask_may_be_that_of_all_time_steps() -> None:
-    harness = run(Dropout(0.5, shared_over_time=True), {"default": X})
-    mask = harness.get("internals.mask")
-    assert mask.shape == X.shape[1:]
-    assert 0.45 < mask.mean() < 0.55  # seven standard deviations around the mean of 5000 draws
-    np.testing.assert_allclose(harness.get("outputs.default"), X * mask * 2)
-    dy = run_backward(harness)["default"]
-    np.testing.assert_allclose(harness.get("input_deltas.default"), dy * mask * 2)
 
 
 def masks(seed: int, change: Callable[[Network], None] = lambda net: None) -> np.ndarray:
