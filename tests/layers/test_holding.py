@@ -8,19 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from brainstorm.layers import (
-    Clockwork,
-    ClockworkLstm,
-    Gru,
-    Lstm,
-    Recurrent,
-)
+from brainstorm import layers as bl
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.testing import LayerHarness
 from tests.layers.running import run, run_backward
 
 RND = np.random.RandomState(4)
-MASKABLE = [Recurrent, Lstm, Gru, Clockwork, ClockworkLstm]
+MASKABLE = [bl.Recurrent, bl.Lstm, bl.Gru, bl.Clockwork, bl.ClockworkLstm]
 Create = Callable[[int], ConstructionWrapper]
 
 
@@ -41,7 +35,7 @@ def masked(create: Create, mask: np.ndarray, x: np.ndarray, **values: Any) -> La
 def test_the_state_is_held_where_the_mask_is_zero(create: Create) -> None:
     x = RND.normal(size=(6, 3, 2))
     mask = np.array([[1, 1, 0], [1, 0, 0], [1, 1, 2], [0, 1, 0.5], [0, 0, 0], [1, 0, 1]])
-    values = {"timing": np.array([1, 2, 3])} if create in (Clockwork, ClockworkLstm) else {}
+    values = {"timing": np.array([1, 2, 3])} if create in (bl.Clockwork, bl.ClockworkLstm) else {}
     harness = masked(create, mask, x, **values)
     for path, state in states(harness).items():
         before, after = state[:-1], state[1:]
@@ -50,7 +44,7 @@ def test_the_state_is_held_where_the_mask_is_zero(create: Create) -> None:
             assert not (after[mask != 0] == before[mask != 0]).any()
 
 
-@pytest.mark.parametrize("create", [Recurrent, Lstm, Gru])
+@pytest.mark.parametrize("create", [bl.Recurrent, bl.Lstm, bl.Gru])
 def test_masked_steps_leave_no_trace(create: Create) -> None:
     """A sequence with gaps gives what the same sequence without its gaps gives."""
     x, mask = RND.normal(size=(7, 1, 2)), np.array([0, 1, 1, 0, 0, 1, 0])
@@ -75,15 +69,15 @@ def test_masked_steps_leave_no_trace(create: Create) -> None:
     ("create", "plain", "mask"),
     [
         *((create, create, np.ones((5, 2, 1))) for create in MASKABLE),
-        (Clockwork, Recurrent, None),
-        (ClockworkLstm, Lstm, None),
+        (bl.Clockwork, bl.Recurrent, None),
+        (bl.ClockworkLstm, bl.Lstm, None),
     ],
 )
 def test_what_holds_nothing_is_the_layer_without(create: Create, plain: Create, mask: Any) -> None:
     """With a mask of ones, and with clocks that tick at every step."""
     x = RND.normal(size=(5, 2, 2))
     timing = np.array([1, 2, 3]) if create is plain else np.ones(3)
-    clocks = {c: {"timing": timing} for c in (Clockwork, ClockworkLstm)}
+    clocks = {c: {"timing": timing} for c in (bl.Clockwork, bl.ClockworkLstm)}
     given = {"default": x} if mask is None else {"default": x, "mask": mask}
     holding = run(create(3), given, **clocks.get(create, {}))
     other = run(plain(3), {"default": x}, **clocks.get(plain, {}))
@@ -105,7 +99,7 @@ def give_the_parameters_of(one: LayerHarness, other: LayerHarness) -> None:
 # -- clocks -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("create", [Clockwork, ClockworkLstm])
+@pytest.mark.parametrize("create", [bl.Clockwork, bl.ClockworkLstm])
 def test_a_unit_computes_at_the_multiples_of_its_timing(create: Create) -> None:
     timing = np.array([1, 2, 3])
     harness = run(create(3), {"default": RND.normal(size=(8, 2, 2))}, timing=timing)
@@ -117,7 +111,7 @@ def test_a_unit_computes_at_the_multiples_of_its_timing(create: Create) -> None:
 
 def test_clockwork_forward() -> None:
     timing, x = np.array([1, 2, 4]), RND.normal(size=(6, 2, 2))
-    harness = run(Clockwork(3, "sigmoid"), {"default": x}, timing=timing)
+    harness = run(bl.Clockwork(3, "sigmoid"), {"default": x}, timing=timing)
     W, R, bias, _ = (harness.get(f"parameters.{name}") for name in harness.layer.parameter_shapes)
     y = harness.values["context.outputs.default"][0]
     for t in range(6):

