@@ -8,29 +8,39 @@ import pytest
 
 from brainstorm.errors import ValidationError
 from brainstorm.optree import (
-    OPERATORS,
-    OpTreeNode,
-    Variable,
-    View,
-    evaluate,
-    gradients,
-    is_expensive,
-    linearise,
-    register_operator,
-    saved_nodes,
-    substitute,
-    views_overlap,
-)
+    OPERATORS, OpTreeNode, Variable, View, evaluate, gradients, is_expensive, linearise,
+    register_operator, saved_nodes, substitute, views_overlap,
+)  # fmt: skip
 from brainstorm.optree import functions as fn
 from tests.optree.helpers import calls, check_gradients, count, random_array, value, variables
 
 
-def test_seed_example():
-    x0, x1 = variables([(3, 3)] * 2)
-    bindings = {x0: np.ones((3, 3)), x1: np.full((3, 3), 2.0)}
-    dx0, dx1 = evaluate(gradients(x0 * x0 + x0 * x1, [x0, x1]), bindings)
-    np.testing.assert_array_equal(dx0, np.full((3, 3), 4.0))
-    np.testing.assert_array_equal(dx1, np.ones((3, 3)))
+ONE, TWO = np.ones(2), np.array([2.0, 5.0])
+
+#: Trees of x and y, the variables to derive by, and the derivatives where x is (2, 5), y is (1, 1).
+DERIVED = {
+    "the seed's example": (lambda x, y: gradients(x * x + x * y, [x, y]), [2 * TWO + 1, TWO]),
+    "of the root": (lambda x, y: gradients(x, [x], y), [ONE]),
+    "of a node": (lambda x, y: (lambda z: gradients(z * 3, [z]))(x * x), [3 * ONE]),
+    "by an error": (lambda x, y: gradients(x * x * 3, [x], y * 10), [60 * TWO]),
+    "by an error that is a tree": (lambda x, y: gradients(x * 3, [x], x - y), [3 * (TWO - 1)]),
+    "of several roots": (
+        lambda x, y: gradients([fn.exp(x), fn.sum(x * x)], [x], [y, fn.full((1,), 5.0)]),
+        [np.exp(TWO) + 10 * TWO],
+    ),
+    "of several roots, by ones": (
+        lambda x, y: gradients([fn.exp(x), fn.sum(x * x)], [x]), [np.exp(TWO) + 2 * TWO],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DERIVED)
+def test_derivatives(name):
+    build, expected = DERIVED[name]
+    x, y = variables([(2,), (2,)])
+    found = evaluate(build(x, y), {x: TWO, y: ONE})
+    for slope, wanted in zip(found, expected, strict=True):
+        np.testing.assert_allclose(slope, wanted, rtol=1e-12)
 
 
 @pytest.mark.parametrize("function", [fn.tanh, lambda y: y * y, lambda y: fn.tanh(y) + y])
@@ -55,50 +65,21 @@ def test_a_variable_that_does_not_occur_has_gradient_zero():
     np.testing.assert_array_equal(value(dy, {y: np.array([np.nan, np.inf, 1])}), np.zeros(3))
 
 
-def test_gradient_of_the_root_and_of_nodes():
-    x, error = variables([(2,), (2,)])
-    assert gradients(x, [x], error)[0] is error
-    y = x * x
-    assert value(gradients(y * 3, [y])[0], {}).tolist() == [3, 3]
-    bindings = {x: np.array([2.0, 5.0]), error: np.array([1.0, 10.0])}
-    np.testing.assert_array_equal(value(gradients(y * 3, [x], error)[0], bindings), [12, 300])
-
-
-def test_next_error_may_be_a_tree():
-    x, t = variables([(2,), (2,)])
-    (dx,) = gradients(x * 3, [x], x - t)
-    np.testing.assert_array_equal(value(dx, {x: np.ones(2), t: np.array([0, 3])}), [3, -6])
-
-
-def test_several_roots_add_up():
-    x, a, b = variables([(2,), (2,), (1,)])
-    roots = [fn.tanh(x), fn.sum(x * x)]
-    bindings = {x: np.array([0.3, -2]), a: np.array([2.0, 3]), b: np.array([5.0])}
-    (together,) = gradients(roots, [x], [a, b])
-    parts = [gradients(root, [x], error)[0] for root, error in zip(roots, (a, b), strict=True)]
-    np.testing.assert_allclose(
-        value(together, bindings), np.sum(evaluate(parts, bindings), axis=0), rtol=1e-12
-    )
-    assert value(gradients(roots, [x])[0], bindings) == pytest.approx(
-        1 - np.tanh(bindings[x]) ** 2 + 2 * bindings[x]
-    )
-
-
-def test_next_error_of_another_shape():
-    x, e = variables([(2,), (3,)])
-    text = r"expected next_error to be .* of shape \(2,\), which x0 \* 2 has, got shape \(3,\)"
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (
+            lambda x, e: (x * 2, [x], e),
+            r"be .* of shape \(2,\), which x0 \* 2 has, got shape \(3,\)",
+        ),
+        (lambda x, e: (x * 2, [x], 3.0), "expected next_error to be .* got float"),
+        (lambda x, e: ([x * 2, x * 3], [x], x), r"one next_error per root \(2\), got 1"),
+        (lambda x, e: (fn.exp(2.0), [x]), "expected op-trees or variables, got float"),
+    ],
+)
+def test_roots_and_errors_that_do_not_match(arguments, text):
     with pytest.raises(ValidationError, match=text):
-        gradients(x * 2, [x], e)
-
-
-def test_roots_and_errors_that_do_not_match():
-    x, e = variables([(2,), (2,)])
-    with pytest.raises(ValidationError, match=r"one next_error per root \(2\), got 1"):
-        gradients([x * 2, x * 3], [x], e)
-    with pytest.raises(ValidationError, match="expected next_error to be .* got float"):
-        gradients(x * 2, [x], 3.0)
-    with pytest.raises(ValidationError, match="expected op-trees or variables, got float"):
-        gradients(fn.exp(2.0), [x])
+        gradients(*arguments(*variables([(2,), (3,)])))
 
 
 def test_broadcasting_in_front_is_undone_by_one_step():
@@ -207,13 +188,11 @@ def test_equal_views_are_one_variable():
     ],
 )
 def test_views_overlap(one, other, overlap):
-    assert views_overlap(view(one, ARENA, "a"), view(other, ARENA, "b")) is overlap
-
-
-def test_views_of_different_allocations_do_not_overlap():
-    a, b = (Variable((2,), identity=View(m, 0, (2,), (4,))) for m in ("m1", "m2"))
-    assert not views_overlap(a, b)
-    assert not views_overlap(a, Variable((2,), identity="no view"))
+    first, second = view(one, ARENA, "a"), view(other, ARENA, "b")
+    assert views_overlap(first, second) is overlap
+    elsewhere = View("another allocation", *second.identity[1:])
+    assert not views_overlap(first, Variable(other.shape, np.float64, identity=elsewhere))
+    assert not views_overlap(first, Variable(other.shape, np.float64, identity="no view"))
 
 
 def test_overlapping_views_are_refused():
@@ -238,26 +217,21 @@ def own_table(monkeypatch):
 
 @pytest.mark.usefixtures("own_table")
 def test_registered_operator():
-    register_operator(
-        "hypot",
-        2,
-        np.hypot,
-        (lambda dz, z, x, y: dz * x / z, lambda dz, z, x, y: dz * y / z),
-        c="sqrt({0} * {0} + {1} * {1})",
-    )
+    slopes = (lambda dz, z, x, y: dz * x / z, lambda dz, z, x, y: dz * y / z)
+    register_operator("hypot", 2, np.hypot, slopes, c="sqrt({0} * {0} + {1} * {1})")
     x, y = variables([(2, 1), (3,)])
     tree = OpTreeNode.build("hypot", x, y)
     check_gradients(tree, {x: np.array([[1.0], [2.0]]), y: np.array([1.0, 2.0, -3.0])})
 
 
 @pytest.mark.usefixtures("own_table")
-def test_rules_may_return_numbers_and_small_trees():
-    rule = (lambda dz, z, x: 2.0,)
-    register_operator("odd", 1, np.positive, rule)
-    register_operator("row", 1, np.positive, (lambda dz, z, x: fn.sum(dz),))
+@pytest.mark.parametrize(
+    ("rule", "slope"), [(lambda dz, *_: 2.0, 2), (lambda dz, *_: fn.sum(dz), 6)]
+)
+def test_rules_may_return_numbers_and_small_trees(rule, slope):
+    register_operator("odd", 1, np.positive, (rule,))
     (x,) = variables([(2, 3)])
-    assert value(gradients(OpTreeNode.build("odd", x), [x])[0], {}).tolist() == [[2] * 3] * 2
-    assert value(gradients(OpTreeNode.build("row", x), [x])[0], {}).tolist() == [[6] * 3] * 2
+    assert value(gradients(OpTreeNode.build("odd", x), [x])[0], {}).tolist() == [[slope] * 3] * 2
 
 
 @pytest.mark.usefixtures("own_table")
@@ -297,18 +271,16 @@ def test_saved_nodes():
 def test_backward_from_stored_values():
     rnd = np.random.RandomState(0)
     x, w = variables([(4, 3), (3, 2)])
-    bindings = {x: random_array(rnd, x.shape), w: random_array(rnd, w.shape)}
+    bindings = {v: random_array(rnd, v.shape) for v in (x, w)}
     loss = fn.sum(fn.square(fn.softmax(fn.tanh(x @ w))))
     grads = gradients(loss, [x, w])
     saved = saved_nodes(loss, grads)
     assert is_expensive(saved[0])
     stored = [Variable(node.shape, node.dtype) for node in saved]
     backward = linearise(substitute(grads, zip(saved, stored, strict=True)))
-    forward_values = evaluate([loss, *saved], bindings)[1:]
-    names = {step.operator.name for step in backward.steps}
-    assert not names & {"tanh", "softmax"}
-    found = evaluate(backward, {**bindings, **dict(zip(stored, forward_values, strict=True))})
-    for a, b in zip(found, evaluate(grads, bindings), strict=True):
+    assert not {step.operator.name for step in backward.steps} & {"tanh", "softmax"}
+    values = dict(zip(stored, evaluate(saved, bindings), strict=True))
+    for a, b in zip(evaluate(backward, bindings | values), evaluate(grads, bindings), strict=True):
         np.testing.assert_array_equal(a, b)
 
 

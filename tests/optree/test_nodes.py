@@ -3,11 +3,12 @@
 import copy
 import fractions
 import pickle
+import re
 
 import numpy as np
 import pytest
 
-from brainstorm.errors import UnknownTypeError, ValidationError
+from brainstorm.errors import ValidationError
 from brainstorm.optree import (
     OpTreeNode,
     Variable,
@@ -19,7 +20,6 @@ from brainstorm.optree import (
     substitute,
 )
 from brainstorm.optree import functions as fn
-from brainstorm.optree.registry import OPERATORS
 from tests.optree.helpers import calls, value
 
 X = Variable((2, 3), name="x")
@@ -27,12 +27,16 @@ Y = Variable((2, 4), name="y")
 I = Variable((5,), np.int64, "i")  # noqa: E741
 
 
-def test_text_of_the_seed_example():
-    x0, x1 = Variable((2, 2), name="x0"), Variable((2, 2), name="x1")
-    f = x0 + x1
-    assert str(f) == "({'shape': (2, 2), 'op': 'add'}, x0, x1)"
-    assert f.pp() == OpTreeNode.pp(f) == "x0 + x1"
-    assert repr(f) == str(f)
+def test_text():
+    f = X + Variable((2, 3), name="x1")
+    assert repr(f) == str(f) == "({'shape': (2, 3), 'op': 'add'}, x, x1)"
+    assert f.pp() == OpTreeNode.pp(f) == "x + x1"
+    assert (-(X + 1) / fn.tanh(X) ** 2).pp() == "(-(x + 1)) / (tanh(x) ** 2)"
+    assert fn.sum(X, axis=0).pp() == "sum(x, axis=(0,), keepdims=True)"
+    assert fn.where(X > 0, X, 0).pp() == "where(x > 0, x, 0)"
+    assert fn.reshape(X, 6).pp() == "reshape(x, shape=(6,))"
+    assert (Variable((2,)) + 1).pp() == "<float32 (2,)> + 1"
+    assert X.pp() == "x"
 
 
 def test_a_node_is_a_tuple_of_op_dict_and_operands():
@@ -50,43 +54,30 @@ def test_a_node_is_a_tuple_of_op_dict_and_operands():
 
 
 def test_op_dicts_are_dicts_and_postfix_lists_are_those_of_neon():
-    tree = (X + 1) * fn.exp(X)
+    tree, stack = (X + 1) * fn.exp(X), ["before"]
     assert type(tree[0]) is dict
-    stack = ["before"]
     assert OpTreeNode.traverse(tree, stack) is stack
     before, x, one, add, again, exp, mul = stack
     assert (before, x, one, again) == ("before", X, 1, X)  # tuples compare by identity first
     assert [d["op"] for d in (add, exp, mul)] == ["add", "exp", "mul"]
     assert X.traverse([]) == [X]
-    deep = X
-    for _ in range(5000):
-        deep = deep + 1
-    assert len(deep.traverse([])) == 10001
+    assert len(deep(5000).traverse([])) == 10001
 
 
-def test_transposes_in_every_order():
-    x = Variable((2, 3, 4))
-    for tree in ((x * 1).transpose(1, 0, 2), (x * 1).transpose((1, 0, 2)), x.transpose(1, 0, 2)):
-        assert tree.shape == (3, 2, 4)
-    assert (x * 1).transpose().shape == x.transpose().shape == (4, 3, 2)
-
-
-def test_formulas():
-    tree = -(X + 1) / fn.tanh(X) ** 2
-    assert tree.pp() == "(-(x + 1)) / (tanh(x) ** 2)"
-    assert fn.sum(X, axis=0).pp() == "sum(x, axis=(0,), keepdims=True)"
-    assert fn.where(X > 0, X, 0).pp() == "where(x > 0, x, 0)"
-    assert fn.reshape(X, 6).pp() == "reshape(x, shape=(6,))"
-    assert (Variable((2,)) + 1).pp() == "<float32 (2,)> + 1"
-    assert X.pp() == "x"
+def deep(levels):
+    tree = X
+    for _ in range(levels):
+        tree = tree + 1
+    return tree
 
 
 def test_shape_of_anything():
-    assert OpTreeNode.shape(X) == (2, 3)
-    assert OpTreeNode.shape(X + 1) == (X + 1).shape == (2, 3)
-    assert OpTreeNode.shape(2.0) == ()
-    assert X.T.shape == (3, 2)
-    assert ((X * 1).ndim, (X * 1).size) == (2, 6)
+    assert OpTreeNode.shape(X) == OpTreeNode.shape(X + 1) == (X + 1).shape == (2, 3)
+    assert (OpTreeNode.shape(2.0), (X * 1).ndim, (X * 1).size) == ((), 2, 6)
+    x = Variable((2, 3, 4))
+    for tree in ((x * 1).transpose(1, 0, 2), (x * 1).transpose((1, 0, 2)), x.transpose(1, 0, 2)):
+        assert tree.shape == (3, 2, 4)
+    assert (x * 1).transpose().shape == x.transpose().shape == x.T.shape == (4, 3, 2)
 
 
 def test_nodes_are_immutable():
@@ -99,13 +90,9 @@ def test_nodes_are_immutable():
         X.shape = (1,)
 
 
-def test_constructor_checks_nothing_and_keeps_everything():
-    node = OpTreeNode({"shape": (7,), "op": "add"}, X, None)
-    assert node.shape == (7,)
-    assert node.operands == (X,)
-
-
-def test_build_skips_absent_operands():
+def test_absent_operands_are_none():
+    node = OpTreeNode({"shape": (7,), "op": "add"}, X, None)  # which checks nothing
+    assert (node.shape, node.operands) == ((7,), (X,))
     assert OpTreeNode.build("sqrt", X, None).pp() == "sqrt(x)"
 
 
@@ -168,16 +155,12 @@ def test_build_skips_absent_operands():
         (lambda: bool(X + 1), r"but x \+ 1 was used as a truth value. Compare trees with 'is'"),
         (lambda: substitute([X + 1], [(X, Y)]), r"a replacement of shape \(2, 3\) for x, got y"),
         (lambda: substitute([X + 1], [(X, 5)]), "for x, got 5 of shape none"),
+        (lambda: OpTreeNode.build("tan", X), r"unknown operator 'tan'. Choices.*Did you mean"),
     ],
 )
 def test_error_texts(build, text):
     with pytest.raises(ValidationError, match=text):
         build()
-
-
-def test_unknown_operator():
-    with pytest.raises(UnknownTypeError, match=r"unknown operator 'tan'. Choices.*Did you mean"):
-        OpTreeNode.build("tan", X)
 
 
 def test_error_text_of_a_huge_tree_is_short():
@@ -201,32 +184,32 @@ def test_constants():
     assert fn.power(2, 3) == 8.0
 
 
-def test_numpy_arrays_are_refused_at_once():
-    for compute in (lambda: X * np.ones(3), lambda: np.ones(3) * X, lambda: np.ones(3) + (X + 1)):
-        with pytest.raises(TypeError, match="got ndarray. Put the values into a variable"):
-            compute()
-    for convert in (np.asarray, np.exp):
-        with pytest.raises(TypeError, match="an op-tree holds no values|__array_ufunc__"):
-            convert(X + 1)
-
-
-def test_a_tuple_is_no_operand():
-    for compute in (lambda: (1, 2) + (X + 1), lambda: (X + 1) * [2], lambda: [1] + (X + 1)):
-        with pytest.raises(TypeError, match="expected an op-tree or a number, got"):
-            compute()
+@pytest.mark.parametrize(
+    ("compute", "text"),
+    [
+        (lambda: X * np.ones(3), "got ndarray. Put the values into a variable"),
+        (lambda: np.ones(3) * X, "got ndarray. Put the values into a variable"),
+        (lambda: np.ones(3) + (X + 1), "got ndarray. Put the values into a variable"),
+        (lambda: np.asarray(X + 1), "an op-tree holds no values"),
+        (lambda: np.exp(X + 1), "__array_ufunc__"),
+        (lambda: (1, 2) + (X + 1), "expected an op-tree or a number, got"),
+        (lambda: (X + 1) * [2], "expected an op-tree or a number, got"),
+        (lambda: [1] + (X + 1), "expected an op-tree or a number, got"),
+        (lambda: list(X), "not iterable"),
+        (lambda: X in X, "not a container|not iterable"),
+    ],
+)
+def test_arrays_and_sequences_are_no_operands_and_trees_are_none(compute, text):
+    with pytest.raises(TypeError, match=text):
+        compute()
 
 
 def test_comparisons_build_nodes_and_identity_hashes():
     for node in (X, X + 1):
-        assert (node == node).op == "eq"
-        assert (node != 1).op == "ne"
+        assert ((node == node).op, (node != 1).op) == ("eq", "ne")
         assert {node: 1}[node] == 1
         with pytest.raises(ValidationError, match="truth value"):
             node in [X + 2]  # noqa: B015
-    with pytest.raises(TypeError):
-        list(X)
-    with pytest.raises(TypeError):
-        X in X  # noqa: B015
 
 
 def test_working_type():
@@ -273,11 +256,8 @@ def test_substitute_keeps_sharing():
 
 
 def test_deep_trees_need_no_recursion():
-    tree = X
-    for _ in range(50_000):
-        tree = tree + 1
-    assert len(tree.traverse()) == 50_001
-    assert len(tree.key()) == 50_001
+    tree = deep(50_000)
+    assert len(tree.traverse()) == len(tree.key()) == 50_001
     assert str(tree).endswith("...")
     del tree
 
@@ -320,6 +300,12 @@ def test_a_node_costs_as_much_whatever_it_is_built_on():
     assert calls(lambda: build(1000)) < 1.1 * 10 * calls(lambda: build(100))
 
 
+@pytest.fixture
+def own_table(monkeypatch):
+    monkeypatch.setattr(registry, "_table", dict(registry._table))
+
+
+@pytest.mark.usefixtures("own_table")
 @pytest.mark.parametrize(
     ("lowering", "got"),
     [
@@ -330,35 +316,32 @@ def test_a_node_costs_as_much_whatever_it_is_built_on():
         (lambda x: np.zeros((3, 4)), "a ndarray"),
     ],
 )
-def test_a_lowering_is_not_believed(monkeypatch, lowering, got):
-    monkeypatch.setattr(registry, "_table", dict(registry._table))
+def test_a_lowering_is_not_believed(lowering, got):
     register_operator("odd", 1, None, lowering=lowering)
     text = (
         f"op-tree: operator 'odd': expected its lowering to return an op-tree of shape (3, 4), got "
         f"{got}. Correct the function that was given to register_operator."
     )
-    with pytest.raises(ValidationError) as caught:
+    with pytest.raises(ValidationError, match=f"^{re.escape(text)}$"):
         linearise(OpTreeNode.build("odd", Variable((3, 4))) + 1)
-    assert str(caught.value) == text
 
 
+@pytest.mark.usefixtures("own_table")
 @pytest.mark.parametrize("lowering", [lambda x: None, lambda x: Variable((2,)), lambda x: "1"])
-def test_nor_is_one_of_numbers(monkeypatch, lowering):
-    monkeypatch.setattr(registry, "_table", dict(registry._table))
+def test_nor_is_one_of_numbers(lowering):
     register_operator("odd", 1, None, lowering=lowering)
     with pytest.raises(ValidationError, match="'odd': expected its lowering to return a number, "):
         OpTreeNode.build("odd", 2.0)
 
 
-def test_register_operator(monkeypatch):
-    table = {}
-    monkeypatch.setattr("brainstorm.optree.registry._table", table)
+@pytest.mark.usefixtures("own_table")
+def test_register_operator():
     cube = register_operator("cube", 1, lambda x, out: np.power(x, 3, out=out), (None,))
-    assert table == {"cube": cube}
+    assert registry._table["cube"] is cube
     with pytest.raises(ValidationError, match="operator 'cube' exists already. Choose another"):
         register_operator("cube", 1, np.exp)
     with pytest.raises(ValidationError, match="unknown kind of operator 'elementwize'"):
         register_operator("other", 1, np.exp, kind="elementwize")
     with pytest.raises(ValidationError, match=r"one derivative rule per operand \(2\), got 1"):
         register_operator("other", 2, np.hypot, (None,))
-    assert "cube" not in OPERATORS
+    assert "other" not in registry._table

@@ -25,10 +25,11 @@ def test_markers_tell_how_a_buffer_grows(shape, scaling):
 
 
 def test_square_structures():
-    structure = BufferStructure("T", "B", 3, "T")
-    assert structure.is_square
-    assert structure.get_shape(5, 7) == (5, 7, 3, 5)
+    structure, both = BufferStructure("T", "B", 3, "T"), BufferStructure("T", "B", 2, "S")
+    assert (structure.is_square, both.is_square) == (True, True)
+    assert (structure.get_shape(5, 7), both.get_shape(5, 7, 9)) == ((5, 7, 3, 5), (5, 7, 2, 9))
     assert structure.feature_size == 3
+    assert both.with_times_exchanged().shape == ("S", "B", 2, "T")
     assert BufferStructure.from_layout(structure.to_json(0)).shape == structure.shape
     assert not StructureTemplate("T", "B", "...").matches(structure)
 
@@ -38,20 +39,15 @@ def test_a_second_time():
     assert (structure.buffer_type, structure.time, structure.scales_with_time) == (2, "S", True)
     assert structure.get_shape(5, 7, 9) == (10, 7, 3)
     assert structure.template == "(S+1, B, 3)"
-    assert structure.with_times_exchanged().shape == ("T", "B", 3)
-    assert structure.with_times_exchanged().context_size == 1
+    exchanged = structure.with_times_exchanged()
+    assert (exchanged.shape, exchanged.context_size) == (("T", "B", 3), 1)
     assert BufferStructure("B", 3).with_times_exchanged() == BufferStructure("B", 3)
-    both = BufferStructure("T", "B", 2, "S")
-    assert both.is_square
-    assert both.get_shape(5, 7, 9) == (5, 7, 2, 9)
-    assert both.with_times_exchanged().shape == ("S", "B", 2, "T")
 
 
 def test_sizes_include_the_context():
     structure = BufferStructure("T", "B", 3, 2, context_size=1)
     assert structure.get_shape(5, 7) == (6, 7, 3, 2)
-    assert structure.feature_size == 6
-    assert structure.nr_dims == 4
+    assert (structure.feature_size, structure.nr_dims) == (6, 4)
 
 
 @pytest.mark.parametrize(
@@ -89,8 +85,7 @@ def test_invalid_templates(features):
 
 def test_sizes_may_come_from_numpy():
     shape = BufferStructure("T", "B", np.int64(3)).shape
-    assert shape == ("T", "B", 3)
-    assert type(shape[2]) is int
+    assert (shape, type(shape[2])) == (("T", "B", 3), int)
 
 
 @pytest.mark.parametrize(

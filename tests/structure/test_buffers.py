@@ -72,6 +72,11 @@ def manager():
     return BufferManager(LAYOUT, HUBS, NumpyHandler(np.float64))
 
 
+@pytest.fixture
+def counting():
+    return BufferManager(LAYOUT, HUBS, CountingHandler())
+
+
 def address(a):
     return a.__array_interface__["data"][0]
 
@@ -126,21 +131,19 @@ class CountingHandler(NumpyHandler):
         return super().allocate(shape)
 
 
-def test_memory_only_grows():
-    manager = BufferManager(LAYOUT, HUBS, CountingHandler())
-    manager.handler.allocated.clear()
-    manager.resize(3, 5)
-    assert len(manager.handler.allocated) == 2  # parameters have been there before
-    assert measure_bytes(HUBS, 3, 5, 8) == manager.size * 8
-    label = address(manager.buffers[2])
+def test_memory_only_grows(counting):
+    counting.handler.allocated.clear()
+    counting.resize(3, 5)
+    assert len(counting.handler.allocated) == 2  # parameters have been there before
+    assert measure_bytes(HUBS, 3, 5, 8) == counting.size * 8
+    label, stamp = address(counting.buffers[2]), counting.stamp
     for size in ((1, 1), (2, 5), (3, 5), (3, 4)):
-        manager.resize(*size)
-    assert len(manager.handler.allocated) == 2
-    stamp = manager.stamp
-    manager.resize(4, 5)  # only what depends on T
-    assert len(manager.handler.allocated) == 3
-    assert manager.stamp != stamp
-    assert address(manager.buffers[2]) == label
+        counting.resize(*size)
+    assert (len(counting.handler.allocated), counting.stamp) == (2, stamp)
+    counting.resize(4, 5)  # only what depends on T
+    assert len(counting.handler.allocated) == 3
+    assert counting.stamp != stamp
+    assert address(counting.buffers[2]) == label
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=6))
@@ -177,25 +180,20 @@ def test_arrays_of_earlier_sizes_are_those_that_would_be_created(steps):
         assert list(manager.views[path.rpartition(".")[0]])[node["@index"]] is array
 
 
-def test_arrays_of_earlier_sizes_are_kept_until_memory_moves(manager):
-    manager.resize(4, 4)
+def test_arrays_of_the_last_sizes_are_kept_until_memory_moves(manager):
+    manager.resize(4, 2 * MOST_SIZES)
     found = {T: manager.resize(T, 2).L.outputs.y for T in (2, 3)}
     for T in (2, 3, 2):
         assert manager.resize(T, 2).L.outputs.y is found[T]
-    manager.resize(40, 40)
+    for B in range(3, MOST_SIZES + 5):
+        assert manager.resize(1, B).L.outputs.y.shape[1] == B
     later = manager.resize(2, 2).L.outputs.y
     assert later is not found[2]
-    assert np.shares_memory(later, manager.full_buffers[2])
-    manager.set_handler(NumpyHandler(np.float64))
-    assert manager.resize(2, 2).L.outputs.y.dtype == np.float64
-
-
-def test_arrays_are_kept_for_the_last_sizes_only(manager):
-    manager.resize(2, 2 * MOST_SIZES)
-    first = manager.resize(1, 1).L.outputs.y
-    for B in range(2, MOST_SIZES + 3):
-        assert manager.resize(1, B).L.outputs.y.shape[1] == B
-    assert manager.resize(1, 1).L.outputs.y is not first
+    manager.resize(40, 2 * MOST_SIZES)
+    assert manager.resize(2, 2).L.outputs.y is not later
+    assert np.shares_memory(manager.views.L.outputs.y, manager.full_buffers[2])
+    manager.set_handler(NumpyHandler(np.float32))
+    assert manager.resize(2, 2).L.outputs.y.dtype == np.float32
 
 
 def test_parameters_and_statistics_stay_where_they_are(manager):
@@ -208,24 +206,22 @@ def test_parameters_and_statistics_stay_where_they_are(manager):
         assert manager.views.L.internals.mean.tolist() == [0.5] * 3
 
 
-def test_without_memory_the_previous_size_stays_in_force():
-    manager = BufferManager(LAYOUT, HUBS, CountingHandler())
-    views = manager.resize(3, 5)
+def test_without_memory_the_previous_size_stays_in_force(counting):
+    views = counting.resize(3, 5)
     views.Input.outputs.x[...] = 7
-    manager.handler.limit = 1000
+    counting.handler.limit = 1000
     with pytest.raises(OutOfMemoryError) as caught:
-        manager.resize(100, 10)
+        counting.resize(100, 10)
     assert isinstance(caught.value, MemoryError)
-    text = str(caught.value)
-    assert text.startswith("cannot allocate 96.0 KiB for T=100, B=10. The largest buffers:\n")
-    assert text.splitlines()[1].split() == ["63.8", "KiB", "L.outputs.y,", "Input.outputs.x"]
-    assert text.splitlines()[2].split() == ["31.9", "KiB", "L.output_deltas.y"]
-    assert text.endswith("Use a smaller batch (see net.largest_batch) or shorter sequences.")
-    assert (manager.time_size, manager.batch_size) == (3, 5)
+    start, first, second, *_ = text = str(caught.value).splitlines()
+    assert start == "cannot allocate 96.0 KiB for T=100, B=10. The largest buffers:"
+    assert first.split() == ["63.8", "KiB", "L.outputs.y,", "Input.outputs.x"]
+    assert second.split() == ["31.9", "KiB", "L.output_deltas.y"]
+    assert text[-1].endswith("Use a smaller batch (see net.largest_batch) or shorter sequences.")
+    assert (counting.time_size, counting.batch_size) == (3, 5)
     assert (views.Input.outputs.x == 7).all()
     for size in ((2, 4), (3, 10)):  # of the batch size that there was no memory for, too
-        manager.resize(*size)
-        assert manager.views.Input.outputs.x.shape == (*size, 2, 2)
+        assert counting.resize(*size).Input.outputs.x.shape == (*size, 2, 2)
 
 
 # -- content ------------------------------------------------------------------------------------
@@ -233,31 +229,27 @@ def test_without_memory_the_previous_size_stays_in_force():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_another_handler_gets_parameters_and_statistics(manager, dtype):
-    views = manager.resize(3, 5)
+    views, handler = manager.resize(3, 5), NumpyHandler(dtype)
     views.parameters[:] = np.arange(8)
     views.L.internals.mean[:] = [1, 2, 3]
-    handler = NumpyHandler(dtype)
     manager.set_handler(handler)
-    assert manager.handler is handler
-    assert manager.views is views
+    assert (manager.handler is handler, manager.views is views) == (True, True)
     assert (manager.time_size, manager.batch_size) == (3, 5)
     assert views.parameters.dtype == dtype
     assert views.parameters.tolist() == list(range(8))
     assert views.L.internals.mean.tolist() == [1, 2, 3]
 
 
-def test_a_handler_without_memory_changes_nothing():
-    manager = BufferManager(LAYOUT, HUBS, CountingHandler())
-    views = manager.resize(3, 5)
+def test_a_handler_without_memory_changes_nothing(counting):
+    views = counting.resize(3, 5)
     views.parameters[:] = np.arange(8)
-    before, handler = dict(vars(manager)), CountingHandler()
+    before, handler = dict(vars(counting)), CountingHandler()
     handler.limit = 100
     with pytest.raises(OutOfMemoryError, match="for T=3, B=5"):
-        manager.set_handler(handler)
-    assert not [name for name, value in vars(manager).items() if value is not before[name]]
-    assert manager.resize(3, 5).parameters.tolist() == list(range(8))
-    manager.resize(4, 6)
-    assert views.L.outputs.y.shape == (6, 6, 4)
+        counting.set_handler(handler)
+    assert not [name for name, value in vars(counting).items() if value is not before[name]]
+    assert counting.resize(3, 5).parameters.tolist() == list(range(8))
+    assert counting.resize(4, 6).L.outputs.y.shape == (6, 6, 4)
 
 
 def test_released_memory_is_had_again_on_the_next_resize(manager):
@@ -325,13 +317,11 @@ def test_applying_and_clearing_touch_nothing_but_the_context_rows(manager):
 )
 def test_a_foreign_context_is_refused(manager, spoil, got):
     manager.resize(3, 5)
-    with pytest.raises(
-        NetworkValidationError,
-        match=(
-            rf"^context for 'L\.outputs\.y': expected an array of shape \(2, 5, 8\), got {got}\. "
-            r"A context fits the network and the batch size that it came from\.$"
-        ),
-    ):
+    text = (
+        rf"^context for 'L\.outputs\.y': expected an array of shape \(2, 5, 8\), got {got}\. "
+        r"A context fits the network and the batch size that it came from\.$"
+    )
+    with pytest.raises(NetworkValidationError, match=text):
         manager.apply_context(spoil(manager.get_context()))
 
 

@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import numpy as np
 import pytest
 
 from brainstorm import layers as bl
@@ -14,7 +13,7 @@ from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.structure.topology import warn_of_one_sequence
 from brainstorm.training import SgdStepper, Trainer
-from tests.networks import chain, wire_input, wire_loss
+from tests.networks import chain, data_for, wire_input, wire_loss
 
 
 @pytest.fixture
@@ -27,9 +26,8 @@ def test_a_loss_that_no_parameter_leads_to():
     inp, out = wire_input(), bl.SoftmaxCE(name="Out")
     inp >> bl.FullyConnected(3, name="Fc") >> out - "predictions" >> bl.Loss()
     inp - "targets" >> "targets" - out
-    with pytest.raises(
-        NetworkValidationError, match="no path leads from a parameter to a loss: 'Fc' cannot"
-    ):
+    text = "no path leads from a parameter to a loss: 'Fc' cannot"
+    with pytest.raises(NetworkValidationError, match=text):
         Network.from_layer(inp)
 
 
@@ -39,9 +37,8 @@ def test_a_layer_that_is_never_trained_is_a_warning(warnings):
     inp >> bl.FullyConnected(3, name="Idle")
     Network.from_layer(inp)
     (text,) = warnings()
-    assert text.startswith(
-        "no path leads from 'Idle' to a loss: never trained. See docs/not_learning.md#"
-    )
+    start = "no path leads from 'Idle' to a loss: never trained. See docs/not_learning.md#"
+    assert text.startswith(start)
 
 
 def test_networks_without_a_loss_or_without_parameters_are_fine():
@@ -137,13 +134,14 @@ def test_what_is_linear_or_asked_for_is_no_warning(warnings, hidden):
     assert warnings() == []
 
 
-def train_on(net, T, B, batch_size=100, iterator=None):
+WHOLE = partial(Minibatches, 100)
+
+
+def train_on(net, T, B, iterator=WHOLE):
     net.initialize(0.1)
-    shapes = net.layers["Input"].out_shapes
-    data = {name: np.ones(shape.get_shape(T, B)) for name, shape in shapes.items()}
     trainer = Trainer(SgdStepper(0.001), verbose=False)
     trainer.add_hook(StopAfterEpoch(2))
-    trainer.train(net, (iterator or partial(Minibatches, batch_size))(**data))
+    trainer.train(net, iterator(**data_for(net, T, B)))
 
 
 def linear(*more):
@@ -163,25 +161,20 @@ def test_rows_given_as_steps_are_a_warning_once_for_each_network(warnings):
 
 
 @pytest.mark.parametrize(
-    ("make", "T", "B", "options"),
+    ("more", "T", "B", "iterator"),
     [
-        (linear, 1, 30, {}),
-        (linear, 30, 2, {"batch_size": 1}),  # sequences of which each is a batch
-        (linear, 4, 1, {}),
-        (lambda: linear(bl.Recurrent(3)), 30, 1, {}),
-        (lambda: linear(bl.Reverse()), 30, 1, {}),
-        (lambda: linear(bl.PositionalEncoding()), 30, 1, {}),
-        (linear, 30, 1, {"iterator": partial(SequenceChunks, 30)}),
-        (
-            linear,
-            30,
-            1,
-            {"iterator": lambda **x: AddGaussianNoise(SequenceChunks(30, **x), {"default": 0.1})},
-        ),
+        ([], 1, 30, WHOLE),
+        ([], 30, 2, partial(Minibatches, 1)),  # sequences of which each is a batch
+        ([], 4, 1, WHOLE),
+        ([bl.Recurrent(3)], 30, 1, WHOLE),
+        ([bl.Reverse()], 30, 1, WHOLE),
+        ([bl.PositionalEncoding()], 30, 1, WHOLE),
+        ([], 30, 1, partial(SequenceChunks, 30)),
+        ([], 30, 1, lambda **x: AddGaussianNoise(SequenceChunks(30, **x), {"default": 0.1})),
     ],
 )
-def test_rows_and_sequences_are_no_warning(warnings, make, T, B, options):
-    train_on(make(), T, B, **options)
+def test_rows_and_sequences_are_no_warning(warnings, more, T, B, iterator):
+    train_on(linear(*more), T, B, iterator)
     assert warnings() == []
 
 
