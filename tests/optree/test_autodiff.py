@@ -8,12 +8,21 @@ import pytest
 
 from brainstorm.errors import ValidationError
 from brainstorm.optree import (
-    OPERATORS, OpTreeNode, Variable, View, evaluate, gradients, is_expensive, linearise,
-    register_operator, saved_nodes, substitute, views_overlap,
+    OPERATORS,
+    OpTreeNode,
+    Variable,
+    View,
+    evaluate,
+    gradients,
+    is_expensive,
+    linearise,
+    register_operator,
+    saved_nodes,
+    substitute,
+    views_overlap,
 )  # fmt: skip
 from brainstorm.optree import functions as fn
 from tests.optree.helpers import calls, check_gradients, count, random_array, value, variables
-
 
 ONE, TWO = np.ones(2), np.array([2.0, 5.0])
 

@@ -1,5 +1,7 @@
 """Memory strategy `compact`: the same bits in less memory, and no garbage is ever handed out."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -80,9 +82,6 @@ def run_both_passes(nets, T, B, seed=3, readable=None, **backward):
     assert_same(nets, "gradients")
 
 
-# -- the same bits ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", NETWORKS)
 def test_training_gives_the_same_bits(name):
     nets, steppers = make_both(name), [MomentumStepper(0.1), MomentumStepper(0.1)]
@@ -117,9 +116,6 @@ def test_whatever_the_plan_lets_go_is_not_missed(name, keep_input_deltas):
         assert_same(nets, *(f"Input.output_deltas.{name}" for name in kept))
 
 
-# -- recurrent state ----------------------------------------------------------------------------
-
-
 def test_the_state_is_carried_on():
     nets, states = make_both("lstm"), ([], [])
     for number, T in enumerate((3, 2, 4)):
@@ -139,13 +135,16 @@ def test_the_state_is_carried_on():
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn", "lstm", "parts", "dropout"])
-def test_predictions_are_the_same(name):
+def test_predictions_and_what_is_extracted_are_the_same(name):
     nets = make_both(name)
     run_both_passes(nets, 3, 2)
-    x = data_for(nets[0], 4, 7)["default"]
-    ours, theirs = (net.predict(x, batch_size=3) for net in nets)
+    data = data_for(nets[0], 4, 7)
+    ours, theirs = (net.predict(data["default"], batch_size=3) for net in nets)
     np.testing.assert_array_equal(ours, theirs)
     run_both_passes(nets, 3, 2)
+    path = next(path for path in readable_outputs(nets[1]) if not path.startswith("Input."))
+    ours, theirs = (extract(net, lambda handler: iter([data] * 2), path)[path] for net in nets)
+    np.testing.assert_array_equal(ours, theirs)
 
 
 def test_data_and_predictions_stay_after_training_steps():
@@ -157,14 +156,6 @@ def test_data_and_predictions_stay_after_training_steps():
         net._buffer_manager.clear_backward_buffers()  # which harms nothing
         net.backward_pass()
     assert_same(nets, "gradients", "Out.outputs.predictions")
-
-
-def test_buffers_are_extracted():
-    nets = make_both("mlp")
-    data = data_for(nets[0], 2, 3)
-    path = "FullyConnected_1.outputs.default"
-    ours, theirs = (extract(net, lambda handler: iter([data, data]), path)[path] for net in nets)
-    np.testing.assert_array_equal(ours, theirs)
 
 
 def test_the_strategy_is_saved(tmp_path):
@@ -183,8 +174,7 @@ def test_the_strategy_is_saved(tmp_path):
 
 # -- what can be read ---------------------------------------------------------------------------
 
-HIDDEN = "FullyConnected_1.outputs.default"
-DELTA = "FullyConnected_1.output_deltas.default"
+HIDDEN, DELTA = (f"FullyConnected_1.{kind}.default" for kind in ("outputs", "output_deltas"))
 
 
 @pytest.fixture
@@ -194,37 +184,35 @@ def net():
     return net
 
 
-def refuses(net, path):
-    lives = net._buffer_manager.nodes[path]["@lives"]
-    with pytest.raises(ReusedBufferError) as caught:
-        net.get(path)
-    return str(caught.value) == (
-        f"{path} cannot be read now: with memory strategy 'compact' its memory is its own only "
-        f"from {lives}. Read it when a pass has ended in between, or build the network with "
-        f"memory='inspectable'."
-    )
+def assert_refused(net, *paths):
+    for path in paths:
+        text = (
+            f"{path} cannot be read now: with memory strategy 'compact' its memory is its own only "
+            f"from {net._buffer_manager.nodes[path]['@lives']}. Read it when a pass has ended in "
+            f"between, or build the network with memory='inspectable'."
+        )
+        with pytest.raises(ReusedBufferError, match=f"^{re.escape(text)}$"):
+            net.get(path)
 
 
 def test_what_can_be_read_when(net):
     """It depends on the plan and on the last pass, never on T and B."""
-    assert refuses(net, HIDDEN)
+    assert_refused(net, HIDDEN)
     for T, B in SIZES:
         provide(net, T, B)
-        assert refuses(net, HIDDEN)
-        assert refuses(net, DELTA)
+        assert_refused(net, HIDDEN, DELTA)
         net.forward_pass(training_pass=True)
         assert net.get(HIDDEN).shape == (T, B, 5)
-        assert refuses(net, DELTA)
+        assert_refused(net, DELTA)
         net.backward_pass()
-        assert refuses(net, HIDDEN)
-        assert refuses(net, DELTA)
+        assert_refused(net, HIDDEN, DELTA)
         net.get("Out.outputs.predictions")
 
 
 def test_deltas_of_the_input_can_be_read_after_a_backward_pass(net):
     net.keep_input_deltas = True
     forward(net)
-    assert refuses(net, "Input.output_deltas.default")
+    assert_refused(net, "Input.output_deltas.default")
     net.backward_pass()
     assert net.get("Input.output_deltas.default").any()
 
@@ -233,14 +221,13 @@ def test_nothing_shared_can_be_read_after_a_pass_of_some_layers_or_one_that_fail
     net, monkeypatch
 ):
     net.forward_pass()
-    net.get(HIDDEN)
     net.predict(data_for(net)["default"], HIDDEN)
-    assert refuses(net, HIDDEN)
+    assert_refused(net, HIDDEN)
     net.forward_pass()
     monkeypatch.setattr(net.layers["Out"], "forward_pass", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         net.forward_pass()
-    assert refuses(net, HIDDEN)
+    assert_refused(net, HIDDEN)
 
 
 def test_a_backward_pass_needs_a_forward_pass_of_its_own(net):
@@ -261,20 +248,19 @@ def test_a_backward_pass_needs_a_forward_pass_of_its_own(net):
 
 
 def test_replayed_passes_count_as_passes():
-    nets = [make("mlp", memory, FLOAT64) for memory in STRATEGIES]
-    net, stepper, data = nets[1], MomentumStepper(0.1), data_for(nets[1])
-    net.provide_external_data(data)
+    plain, net = (make("mlp", memory, FLOAT64) for memory in STRATEGIES)
+    stepper, data = MomentumStepper(0.1), provide(net)
     stepper.start(net)
     for _ in range(4):
         net.forward_pass()
         assert net.get(HIDDEN).any()
         stepper.run()
-        assert refuses(net, HIDDEN)
+        assert_refused(net, HIDDEN)
         net.get("Out.outputs.predictions")
-        nets[0].buffer.parameters[:] = net.buffer.parameters
-        ours, theirs = (each.predict(data["default"], HIDDEN) for each in nets)
+        plain.buffer.parameters[:] = net.buffer.parameters
+        ours, theirs = (each.predict(data["default"], HIDDEN) for each in (plain, net))
         np.testing.assert_array_equal(ours, theirs)
-        assert refuses(net, HIDDEN)
+        assert_refused(net, HIDDEN)
         net.provide_external_data(data)
 
 
@@ -296,40 +282,37 @@ def test_the_tree_says_when_shared_buffers_live(net):
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize(("T", "B"), [(1, 1), (7, 13)])
 def test_the_report_is_exact_and_tells_what_is_saved(name, T, B):
-    S = T + 2 if name == "two lengths" else None
-    apart, shared = (net.memory(T, B, S) for net in make_both(name))
+    S, nets = T + 2 if name == "two lengths" else None, make_both(name)
+    apart, shared = (net.memory(T, B, S) for net in nets)
     assert apart.shared == 0
     assert "shared" not in str(apart)
     rows = sum(sum(row.values()) for row in shared.layers.values())
     assert shared.total + shared.shared == rows + shared.padding
-    if name != "two lengths":  # attention keeps other buffers there
+    if S is None:  # attention keeps other buffers there
         assert shared.total + shared.shared == apart.total
         assert (shared.layers, shared.padding) == (apart.layers, apart.padding)
     assert 0 < shared.shared < apart.total
-    assert str(shared).split("\n")[-2].startswith("shared  ")
-    assert str(shared).split("\n")[-2].split()[1].startswith("-")
-    net = make(name, "compact")
-    provide(net, T, B)
-    manager = net._buffer_manager
+    title, number, *_ = str(shared).split("\n")[-2].split()
+    assert (title, number[0]) == ("shared", "-")
+    provide(nets[1], T, B)
+    manager = nets[1]._buffer_manager
     assert manager.size * manager.item_size == shared.total
 
 
+def report(layers, T, B):
+    """Return how much compact networks in float32 need."""
+    handler = NumpyHandler(np.float32)
+    return Network.from_layer(classifier(*layers), memory="compact", handler=handler).memory(T, B)
+
+
 def test_deep_networks_need_little_more_than_what_the_backward_pass_reads():
-    layers = [FullyConnected(100) for _ in range(30)]
-    net = Network.from_layer(classifier(*layers), memory="compact", handler=NumpyHandler())
-    report = net.memory(1, 1000)
-    outputs = sum(row.get("outputs", 0) for row in report.layers.values())
-    parameters = 8 * net.parameters_size
+    found = report([FullyConnected(100) for _ in range(30)], 1, 1000)
+    outputs = sum(row.get("outputs", 0) for row in found.layers.values())
+    parameters = sum(row.get("parameters", 0) for row in found.layers.values())
     two_deltas = 2 * 4 * 100 * 1000
-    assert report.total <= outputs + parameters + two_deltas
+    assert found.total <= outputs + 2 * parameters + two_deltas
 
 
 def test_lstm_layers_share_what_their_backward_passes_compute_with():
-    def measure(count):
-        layers, handler = (Lstm(20) for _ in range(count)), NumpyHandler(np.float32)
-        net = Network.from_layer(classifier(*layers), memory="compact", handler=handler)
-        row = net.memory(50, 10).layers["Lstm_1" if count > 1 else "Lstm"]
-        return net.memory(50, 10).total, row
-
-    (one, row), (two, _) = measure(1), measure(2)
-    assert two - one < 0.6 * sum(row.values())
+    one, two = (report([Lstm(20) for _ in range(count)], 50, 10) for count in (1, 2))
+    assert two.total - one.total < 0.6 * sum(one.layers["Lstm"].values())
