@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.handlers import Handler
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.testing import LayerHarness, build_layer
 
@@ -16,15 +17,17 @@ def run(
     inputs: Mapping[str, np.ndarray],
     training_pass: bool = True,
     seed: int = 0,
+    handler: Handler | None = None,
     **values: Any,
 ) -> LayerHarness:
-    """Run the forward pass of a layer on float64 inputs (T, B, ...).
+    """Run the forward pass of a layer on inputs (T, B, ...).
 
     Args:
         construction: The layer.
         inputs: Input name to data.
         training_pass: As in `forward_pass`.
         seed: Of everything that is not given.
+        handler: As for a `LayerHarness`.
         **values: Parameter name to values.
 
     Returns:
@@ -32,7 +35,7 @@ def run(
     """
     shapes = {name: ("T", "B", *array.shape[2:]) for name, array in inputs.items()}
     clock = {"context.internals.time": np.zeros(())}
-    harness = LayerHarness(build_layer(construction, shapes), inputs=clock)
+    harness = LayerHarness(build_layer(construction, shapes), handler, clock)
     harness.resize(*next(iter(inputs.values())).shape[:2])
     everything = harness.sample(np.random.RandomState(seed))
     everything.update({f"inputs.{name}": array for name, array in inputs.items()})

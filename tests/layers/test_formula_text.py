@@ -24,12 +24,8 @@ def parse_and_build(text: str, shape: tuple[int, ...] = (2, 3, 4)):
 
 
 def test_names_are_in_order_of_appearance() -> None:
-    assert FormulaText("tanh(scale * x + shift) * gate - x").names == (
-        "scale",
-        "x",
-        "shift",
-        "gate",
-    )
+    names = FormulaText("tanh(scale * x + shift) * gate - x").names
+    assert names == ("scale", "x", "shift", "gate")
 
 
 @pytest.mark.parametrize(
@@ -123,13 +119,13 @@ def test_anything_else_is_refused(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("transpose(x, axes=3)", "op-tree 'transpose' of x of shape (2, 3, 4): expected axes from"),
-        ("sum(x, y)", "op-tree 'sum' of x of shape (2, 3, 4): expected axis to be integers"),
-        ("gather(1, 2)", "op-tree 'gather': expected an op-tree or variable, got a number."),
+        ("transpose(x, axes=3)", "'transpose' of x of shape (2, 3, 4): expected axes from"),
+        ("sum(x, y)", "'sum' of x of shape (2, 3, 4): expected axis to be integers"),
+        ("gather(1, 2)", "'gather': expected an op-tree or variable, got a number."),
     ],
 )
 def test_what_cannot_be_built_is_refused(text: str, message: str) -> None:
-    with pytest.raises(ValidationError, match=re.escape(message)):
+    with pytest.raises(ValidationError, match=re.escape(f"op-tree {message}")):
         parse_and_build(text)
 
 
@@ -165,7 +161,7 @@ CALLS = st.recursive(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(CALLS | st.lists(TOKENS, max_size=12).map("".join))
 def test_any_text_is_a_layer_or_refused(text: str) -> None:
     try:

@@ -12,7 +12,14 @@ from brainstorm import layers as bl
 from brainstorm.handlers import NumpyHandler
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.testing import approx_fprime
-from tests.networks import assert_gradients, checked, classifier, wire_input, wire_loss
+from tests.networks import (
+    assert_gradients,
+    checked,
+    classifier,
+    run_passes,
+    wire_input,
+    wire_loss,
+)
 
 
 def two_recurrent_layers() -> ConstructionWrapper:
@@ -47,14 +54,8 @@ def many_parts() -> ConstructionWrapper:
 def test_gradient_of_a_whole_network(wire: Callable[[], ConstructionWrapper]) -> None:
     """That a `DebugHandler` finds nothing in them: tests/structure/test_compact.py."""
     network = checked(wire(), NumpyHandler(np.float64))
-    rnd = np.random.RandomState(0)
-    images = rnd.normal(size=(3, 2, 5, 5, 2))
-    targets = rnd.randint(0, 6, size=(3, 2, 1)).astype(float)
-    network.provide_external_data({"default": images, "targets": targets})
-    network.forward_pass(training_pass=True)
-    network.backward_pass()
-    gradient, parameters = network.get("gradients"), network.get("parameters")
-    chosen = rnd.permutation(gradient.size)[:40]
+    gradient, parameters = run_passes(network), network.get("parameters")
+    chosen = np.random.RandomState(0).permutation(gradient.size)[:40]
 
     def total_loss(changed: np.ndarray) -> float:
         moved = parameters.copy()

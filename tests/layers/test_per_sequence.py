@@ -13,50 +13,49 @@ from brainstorm.handlers import NumpyHandler
 from brainstorm.initializers import Gaussian
 from brainstorm.network import Network
 from brainstorm.testing import build_layer
+from tests.networks import provide, run_passes
 
 RND = np.random.RandomState(3)
-#: A layer that looks at time, and its inputs without T.
+#: Layers that look at time, with their other inputs.
 LOOKING = [
-    (bl.Recurrent(2), {"default": ("B", 3)}),
-    (bl.Lstm(2), {"default": ("B", 3), "mask": ("B", 1)}),
-    (bl.Gru(2), {"default": ("B", 3)}),
-    (bl.Clockwork(2), {"default": ("B", 3)}),
-    (bl.ClockworkLstm(2), {"default": ("B", 3)}),
-    (bl.MultiHeadSelfAttention(1), {"default": ("B", 3)}),
-    (bl.PositionalEncoding(), {"default": ("B", 3)}),
-    (bl.LearnedPositionalEncoding(4), {"default": ("B", 3)}),
-    (bl.Reverse(), {"default": ("B", 3)}),
-    (bl.CTC(), {"default": ("B", 3), "labels": ("B", 1)}),
-    (bl.TimePooling(), {"default": ("B", 3)}),
+    (bl.Recurrent(2), ()),
+    (bl.Lstm(2), ("mask",)),
+    (bl.Gru(2), ()),
+    (bl.Clockwork(2), ()),
+    (bl.ClockworkLstm(2), ()),
+    (bl.MultiHeadSelfAttention(1), ()),
+    (bl.PositionalEncoding(), ()),
+    (bl.LearnedPositionalEncoding(4), ()),
+    (bl.Reverse(), ()),
+    (bl.CTC(), ("labels",)),
+    (bl.TimePooling(), ()),
 ]
 
 
-@pytest.mark.parametrize(("layer", "shapes"), LOOKING, ids=lambda x: getattr(x, "layer", None))
-def test_layers_that_look_at_time_refuse_inputs_without(layer: Any, shapes: dict) -> None:
+@pytest.mark.parametrize(("layer", "others"), LOOKING, ids=lambda x: getattr(x, "layer", None))
+def test_layers_that_look_at_time_refuse_inputs_without(layer: Any, others: tuple) -> None:
     kind = layer.layer.layer_type
-    with pytest.raises(
-        LayerValidationError,
-        match=rf"^layer '{kind}' \({kind}\), input 'default': expected \(T, B, [.F]+\), got "
-        rf"\(B, 3\)\. It computes over time, but this input has no time axis\. Connect it "
-        rf"before TimePooling, which makes one vector of each sequence, or use a layer that does "
-        rf"not compute over time\.$",
-    ):
-        build_layer(layer, shapes)
+    match = (
+        rf"^layer '{kind}' \({kind}\), input 'default': expected \(T, B, [.F]+\), got \(B, 3\)\. "
+        rf"It computes over time, but this input has no time axis\. Connect it before TimePooling, "
+        rf"which makes one vector of each sequence, or use a layer that does not compute over time"
+    )
+    with pytest.raises(LayerValidationError, match=match):
+        build_layer(layer, {"default": ("B", 3), **dict.fromkeys(others, ("B", 1))})
 
 
 @pytest.mark.parametrize(
-    ("layer", "shapes", "port", "got"),
-    [
-        (bl.Mask(), {"default": ("T", "B", 3), "mask": ("B", 1)}, "mask", r"\(B, 1\)"),
-        (bl.SoftmaxCE(), {"default": ("T", "B", 3), "targets": ("B", 1)}, "targets", r"\(B, 1\)"),
-        (bl.SoftmaxCE(), {"default": ("B", 3), "targets": ("T", "B", 1)}, "default", r"\(B, 3\)"),
-    ],
-)
-def test_inputs_have_time_all_or_none(layer: Any, shapes: dict, port: str, got: str) -> None:
+    ("layer", "other", "port"),
+    [(bl.Mask(), "mask", "mask"), (bl.SoftmaxCE(), "targets", "targets"),
+     (bl.SoftmaxCE(), "targets", "default")],
+)  # fmt: skip
+def test_inputs_have_time_all_or_none(layer: Any, other: str, port: str) -> None:
+    sizes = {"default": 3, other: 1}
+    shapes = {name: ("B", n) if name == port else ("T", "B", n) for name, n in sizes.items()}
     match = (
-        rf"input '{port}': expected \(T, B, \.\.\.\), got {got}\. Either all inputs have a time "
-        rf"axis, or none\. Remove that of the others with TimePooling, or repeat this one for "
-        rf"every step\.$"
+        rf"input '{port}': expected \(T, B, \.\.\.\), got \(B, {sizes[port]}\)\. Either all inputs "
+        rf"have a time axis, or none\. Remove that of the others with TimePooling, or repeat this "
+        rf"one for every step\.$"
     )
     with pytest.raises(LayerValidationError, match=match):
         build_layer(layer, shapes)
@@ -87,23 +86,19 @@ def test_a_network_without_time_is_the_one_with_a_single_step(memory: str) -> No
     found = []
     for lead in (("T", "B"), ("B",)):
         net = classifier(lead, memory)
-        net.provide_external_data({n: a[None] if lead[0] == "T" else a for n, a in data.items()})
-        net.forward_pass(training_pass=True)
-        net.backward_pass()
-        found.append((net.get("gradients"), net.get_loss_values(), net.dump_statistics()))
-        predictions = net.predict(data["default"][None] if lead[0] == "T" else data["default"])
-        found[-1] += (predictions.reshape(4, 3),)
+        given = {name: a[None] if lead[0] == "T" else a for name, a in data.items()}
+        gradients = run_passes(net, given)
+        found.append([gradients, net.get_loss_values(), net.dump_statistics()])
+        found[-1].append(net.predict(given["default"]).reshape(4, 3))
     for with_time, without in zip(*found, strict=True):
         np.testing.assert_equal(with_time, without)
 
 
 def test_views_and_structures_have_the_shapes_that_were_connected() -> None:
     net = classifier(("B",))
-    net.provide_external_data({"default": np.zeros((4, 5, 5, 2)), "targets": np.zeros((4, 1))})
+    provide(net, B=4)
     last = net.layers["Last"]
-    assert (last.in_shapes["default"].shape, last.out_shapes["default"].shape) == (
-        ("B", 7),
-        ("B", 3),
-    )
+    assert last.in_shapes["default"].shape == ("B", 7)
+    assert last.out_shapes["default"].shape == ("B", 3)
     assert net.buffer.Last.outputs.default.shape == (4, 3)
     assert net.buffer.Out.inputs.targets.shape == (4, 1)

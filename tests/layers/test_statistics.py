@@ -12,6 +12,7 @@ from brainstorm.network import Network
 from brainstorm.scorers import Accuracy
 from brainstorm.tools import evaluate
 from brainstorm.training import SgdStepper, Trainer
+from tests.networks import wire_input, wire_loss
 
 
 def counting_network(layer, features=3, targets=1, mask=False):
@@ -46,12 +47,8 @@ def test_accuracy_accumulates_until_reset(capsys):
 
 def test_only_what_the_mask_keeps_counts():
     net = counting_network(bl.Accuracy(name="right"), mask=True)
-    run(
-        net,
-        default=[[[0, 1, 0], [5, 1, 1], [1, 0, 0]]],
-        targets=[[[1], [2], [0]]],
-        mask=[[[1], [1], [0]]],
-    )
+    x = [[[0, 1, 0], [5, 1, 1], [1, 0, 0]]]
+    run(net, default=x, targets=[[[1], [2], [0]]], mask=[[[1], [1], [0]]])
     assert net.dump_statistics() == {"right": 0.5}
 
 
@@ -73,11 +70,10 @@ def test_binary_accuracy():
 
 
 def classifier_with_statistics(name="right"):
-    inp = bl.Input({"default": ("T", "B", 2), "targets": ("T", "B", 1)})
-    out, right = bl.SoftmaxCE(name="Out"), bl.Accuracy(name=name)
-    inp >> bl.FullyConnected(2, "linear") >> out - "loss" >> bl.Loss()
-    inp - "targets" >> "targets" - out
-    out - "predictions" >> right
+    inp, right = wire_input((2,)), bl.Accuracy(name=name)
+    scores = inp >> bl.FullyConnected(2, "linear")
+    wire_loss(inp, scores)
+    scores >> right
     inp - "targets" >> "targets" - right
     net = Network.from_layer(inp, seed=1)
     net.initialize(1.0)

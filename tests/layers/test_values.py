@@ -13,6 +13,7 @@ from brainstorm.handlers.native import NativeHandler
 from brainstorm.network import Network
 from brainstorm.testing import LayerHarness, build_layer
 from tests.layers.running import run, run_backward
+from tests.networks import run_passes
 
 RND = np.random.RandomState(7)
 
@@ -113,26 +114,23 @@ def test_bilinear_upsampling_is_exact_on_a_plane_but_at_its_edges() -> None:
     np.testing.assert_allclose(y[0, 0, :, :, 0], 2 * rows - 3 * columns, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["nearest", "bilinear"])
-def test_upsampling_keeps_nan_and_infinity_where_they_are(kind: str) -> None:
-    for bad in (np.nan, np.inf):
-        x = np.ones((1, 1, 5, 1, 1))
-        x[0, 0, 0] = bad
-        net = Network.from_layer(
-            bl.Input({"default": ("T", "B", 5, 1, 1)}) >> bl.Upsampling2D((2, 1), kind)
-        )
-        found, reached = net.predict(x).ravel(), 3 if kind == "bilinear" else 2
-        assert np.isfinite(found).tolist() == [False] * reached + [True] * (10 - reached)
+@pytest.mark.parametrize(("kind", "reached"), [("nearest", (2, 3)), ("bilinear", (1, 4))])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_upsampling_keeps_nan_and_infinity_where_they_are(
+    kind: str, reached: tuple[int, int], bad: float
+) -> None:
+    x = np.ones((1, 1, 5, 1, 1))
+    x[0, 0, 1] = bad
+    found = run(bl.Upsampling2D((2, 1), kind), {"default": x}, handler=NumpyHandler(float))
+    first, last = np.flatnonzero(~np.isfinite(found.get("outputs.default")))[[0, -1]]
+    assert (first, last) == reached
 
 
 @pytest.mark.parametrize("handler", [NumpyHandler(np.float64), NativeHandler()])
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
 def test_what_a_mask_leaves_out_may_be_anything(wrong: float, handler: NumpyHandler) -> None:
-    shapes = {"default": ("T", "B", 3), "mask": ("T", "B", 1)}
-    harness = LayerHarness(build_layer(bl.Mask(), shapes), handler)
-    harness.resize(2, 1)
     x, mask = np.full((2, 1, 3), [[[1.0]], [[wrong]]]), np.array([[[2.0]], [[0.0]]])
-    harness.forward({"inputs.default": x, "inputs.mask": mask})
+    harness = run(bl.Mask(), {"default": x, "mask": mask}, handler=handler)
     np.testing.assert_array_equal(harness.get("outputs.default")[:, 0, 0], [2.0, 0.0])
     run_backward(harness)
     np.testing.assert_array_equal(harness.get("input_deltas.default")[1], np.zeros((1, 3)))
@@ -147,13 +145,10 @@ def of_indirect_targets(create: Any, handler: Handler, targets: list, mask: list
     inp - "mask" >> "mask" - kept
     net = Network.from_layer(inp, handler=handler)
     net.initialize(0.5)
-    both = np.stack([targets, targets], axis=1)[None]
     x = np.random.RandomState(1).normal(size=(1, len(targets), 3))
-    net.provide_external_data(
-        {"default": x, "both": both, "mask": np.array(mask, float)[None, :, None]}
-    )
-    net.forward_pass(training_pass=True)
-    net.backward_pass()
+    both = np.stack([targets, targets], axis=1)[None]
+    data = {"default": x, "both": both, "mask": np.array(mask, float)[None, :, None]}
+    run_passes(net, data)
     return net
 
 

@@ -214,7 +214,14 @@ PLAIN, DEBUG = NumpyHandler(np.float64), DebugHandler(NumpyHandler(np.float64))
 USES = [
     *(np.asarray, np.sum, len, list, float, abs),
     *(lambda b: b[0], lambda b: b.__setitem__(0, 1), lambda b: b.mean(), lambda b: b.dtype),
-    *(lambda b: b + 1, lambda b: 1 - b, lambda b: np.ones(3) * b, lambda b: b / 2, lambda b: -b),
+    *(
+        lambda b: b + 1,
+        lambda b: 1 - b,
+        lambda b: 2 * b,
+        lambda b: np.ones(3) * b,
+        lambda b: b / 2,
+        lambda b: -b,
+    ),
     *(lambda b: b > 0, lambda b: 0 in b),
     lambda b: PLAIN.get_numpy_copy(b),
     lambda b: PLAIN.set_from_numpy(b, np.ones(3)),
