@@ -1,9 +1,5 @@
 """Activations in layers: which keep the input of theirs, and functions that a user registers."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -33,16 +29,14 @@ LAYERS = [
         ("gelu", {"inputs", "outputs", "internals"}),
     ],
 )
-def test_what_is_kept_for_the_backward_pass(
-    create: Any, shapes: dict, name: str, needed: set[str]
-) -> None:
+def test_what_is_kept_for_the_backward_pass(create, shapes, name, needed):
     layer = build_layer(create(name), shapes)
     assert layer.characteristics.needs_in_backward == needed
     internals = {"Ha": layer.out_shapes["default"]} if name == "gelu" else {}
     assert layer.internal_shapes == internals
 
 
-def test_in_place_needs_a_derivative_from_the_output() -> None:
+def test_in_place_needs_a_derivative_from_the_output():
     wiring = classifier(bl.FullyConnected(4, "linear"), bl.Elementwise("gelu", inplace=True))
     with pytest.raises(LayerValidationError, match="it needs its own inputs in the backward pass"):
         Network.from_layer(wiring)
@@ -51,12 +45,12 @@ def test_in_place_needs_a_derivative_from_the_output() -> None:
 # -- registered functions -----------------------------------------------------------------------
 
 
-def softsign(x: Any) -> Any:
+def softsign(x):
     return x / (1 + fn.absolute(x))
 
 
 @pytest.fixture
-def _registered(fresh_registry: None) -> None:
+def _registered(fresh_registry):
     register_activation("softsign", softsign, lambda y: fn.square(1 - fn.absolute(y)))
     register_activation("softsign_2", softsign)
 
@@ -67,19 +61,16 @@ def _registered(fresh_registry: None) -> None:
     ("create", "shapes"),
     [
         *LAYERS,
-        (bl.Elementwise, VECTOR),
-        (bl.GLU, VECTOR),
+        *((create, VECTOR) for create in (bl.Elementwise, bl.GLU)),
         *((lambda a, c=c: c(3, a), VECTOR) for c in (bl.Recurrent, bl.Lstm, bl.Gru)),
     ],
 )
-def test_layers_with_registered_functions_obey_all_properties(
-    name: str, create: Any, shapes: dict
-) -> None:
+def test_layers_with_registered_functions_obey_all_properties(name, create, shapes):
     check_layer(create(name), shapes, sizes=[(2, 3)])
 
 
 @pytest.mark.usefixtures("_registered")
-def test_registered_functions_work_in_place() -> None:
+def test_registered_functions_work_in_place():
     first = bl.FullyConnected(4, "linear", name="A")
     second = bl.Elementwise("softsign", inplace=True, name="B")
     net = checked(classifier(first, second, bl.FullyConnected(3, "softsign_2")))
@@ -89,7 +80,7 @@ def test_registered_functions_work_in_place() -> None:
 
 
 @pytest.mark.usefixtures("fresh_registry")
-def test_a_function_can_be_registered_when_the_handler_exists() -> None:
+def test_a_function_can_be_registered_when_the_handler_exists():
     handler = NumpyHandler(np.float64)
     with pytest.raises(LayerValidationError, match="expected one of .*'hard_swish', got 'square'"):
         Network.from_layer(classifier(bl.FullyConnected(3, "square")), handler=handler)

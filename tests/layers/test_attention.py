@@ -1,14 +1,10 @@
 """Attention, positional encodings and embeddings against plain loops, and what they refuse."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
 from brainstorm.errors import LayerValidationError, NetworkValidationError, UnknownPathError
-from brainstorm.handlers import Handler, NativeHandler, NumpyHandler
+from brainstorm.handlers import NativeHandler, NumpyHandler
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import (
     FullyConnected,
@@ -21,13 +17,13 @@ from brainstorm.layers import (
 )
 from brainstorm.network import Network
 from brainstorm.testing import build_layer, check_layer
-from tests.layers.cases import CASES, Case
+from tests.layers.cases import CASES
 from tests.layers.running import run, run_backward
 
 RND = np.random.RandomState(6)
 
 
-def sequences(steps: int, batch: int, size: int) -> dict[str, np.ndarray]:
+def sequences(steps, batch, size):
     """Return inputs, of which those of the second sequence do not count from the middle on."""
     mask = np.ones((steps, batch, 1))
     mask[steps // 2 :, 1] = 0
@@ -35,7 +31,7 @@ def sequences(steps: int, batch: int, size: int) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_attention_forward(causal: bool) -> None:
+def test_attention_forward(causal):
     inputs = sequences(4, 3, 5)
     inputs["mask"][0, 2] = 0
     harness = run(MultiHeadSelfAttention(2, 6, causal), inputs)
@@ -54,7 +50,7 @@ def test_attention_forward(causal: bool) -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 3, 6, 7])
-def test_attention_in_blocks_is_the_same(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_in_blocks_is_the_same(steps, monkeypatch):
     inputs, found = sequences(steps, 2, 5), []
     for block in (100, 3):
         monkeypatch.setattr(_attention, "BLOCK", block)
@@ -68,7 +64,7 @@ def test_attention_in_blocks_is_the_same(steps: int, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("ports", [{"default"}, {"default", "mask"}])
-def test_attention_to_itself_is_attention_to_a_memory_that_is_the_same(ports: set[str]) -> None:
+def test_attention_to_itself_is_attention_to_a_memory_that_is_the_same(ports):
     inputs = {port: array for port, array in sequences(5, 2, 4).items() if port in ports}
     own = run(MultiHeadSelfAttention(2, 8, True, True), inputs)
     parameters = {name: own.get(f"parameters.{name}") for name in own.layer.parameter_shapes}
@@ -82,7 +78,7 @@ def test_attention_to_itself_is_attention_to_a_memory_that_is_the_same(ports: se
     np.testing.assert_allclose(own.get("input_deltas.default"), total)
 
 
-def test_rotary_positions_depend_on_distances_alone() -> None:
+def test_rotary_positions_depend_on_distances_alone():
     x = np.repeat(RND.normal(size=(1, 2, 8)), 9, axis=0)
     harness = run(MultiHeadSelfAttention(2, causal=False, rotary=True), {"default": x})
     scores = np.log(harness.get("internals.P"))[:, :, 0]  # of the same vectors everywhere
@@ -95,9 +91,7 @@ def test_rotary_positions_depend_on_distances_alone() -> None:
 @pytest.mark.parametrize(
     "case", [case for case in CASES if "Attention" in case.name], ids=lambda case: case.name
 )
-def test_attention_without_kept_weights_has_all_properties(
-    case: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_attention_without_kept_weights_has_all_properties(case, monkeypatch):
     monkeypatch.setattr(_attention, "SMALL_BLOCK", 3)
     layer = build_layer(case.create(), case.in_shapes)
     layer.save_memory()
@@ -111,8 +105,8 @@ def test_attention_without_kept_weights_has_all_properties(
     [(lambda: NumpyHandler(float), 1e-9), (lambda: NativeHandler(np.float32), 1e-4)],
 )
 def test_compact_networks_keep_no_weights_and_compute_the_same(
-    causal: bool, steps: int, make_handler: Callable[[], Handler], tolerance: float
-) -> None:
+    causal, steps, make_handler, tolerance
+):
     data, found = sequences(steps, 2, 4), []
     for memory in ("inspectable", "compact"):
         inp = Input({"default": ("T", "B", 4), "mask": ("T", "B", 1)})
@@ -133,7 +127,7 @@ def test_compact_networks_keep_no_weights_and_compute_the_same(
         net.get("A.internals.P")
 
 
-def attending(memory: str = "inspectable") -> Network:
+def attending(memory="inspectable"):
     inp = Input({"default": ("T", "B", 4)})
     inp >> MultiHeadSelfAttention(2, name="A") >> FullyConnected(1)
     net = Network.from_layer(inp, handler=NumpyHandler(np.float32), memory=memory)
@@ -141,8 +135,8 @@ def attending(memory: str = "inspectable") -> Network:
     return net
 
 
-def test_the_memory_of_compact_attention_grows_with_t() -> None:
-    def internals(memory: str, T: int) -> int:
+def test_the_memory_of_compact_attention_grows_with_t():
+    def internals(memory, T):
         return attending(memory).memory(T, 3).layers["A"]["internals"]
 
     assert internals("compact", 2000) == 2 * internals("compact", 1000)
@@ -150,7 +144,7 @@ def test_the_memory_of_compact_attention_grows_with_t() -> None:
     assert "P" not in attending("compact").copy().buffer.A.internals
 
 
-def test_the_memory_of_attention_grows_with_the_square_of_t() -> None:
+def test_the_memory_of_attention_grows_with_the_square_of_t():
     net = attending()
     for T, B in ((3, 2), (7, 5), (1, 1), (6, 2)):
         net.provide_external_data({"default": RND.normal(size=(T, B, 4))})
@@ -164,7 +158,7 @@ def test_the_memory_of_attention_grows_with_the_square_of_t() -> None:
     assert net.memory(6, 2).total <= net.memory(7, 5).total
 
 
-def test_attention_weights_cannot_be_connected() -> None:
+def test_attention_weights_cannot_be_connected():
     inp = Input({"default": ("T", "B", 4)})
     inp >> MultiHeadSelfAttention(2, name="A") - "..internals.P" >> FullyConnected(1, name="F")
     match = (
@@ -178,7 +172,7 @@ def test_attention_weights_cannot_be_connected() -> None:
 # -- positions and words ------------------------------------------------------------------------
 
 
-def test_sequences_can_be_too_long_for_learned_positions() -> None:
+def test_sequences_can_be_too_long_for_learned_positions():
     match = (
         r"layer 'LearnedPositionalEncoding' \(LearnedPositionalEncoding\), input 'default': "
         r"expected at most max_length=2 time steps, got T=3\. Make max_length larger\."

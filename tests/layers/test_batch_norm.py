@@ -1,7 +1,5 @@
 """Batch normalization: the statistics of the batch, the running ones, and the deltas."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -19,7 +17,7 @@ RND = np.random.RandomState(4)
 SHAPES = [(2, 5, 3), (2, 3, 4, 2, 3)]
 
 
-def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def moments(x):
     axes = tuple(range(x.ndim - 1))
     return x.mean(axes), x.var(axes)
 
@@ -27,8 +25,8 @@ def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_training_normalizes_with_the_statistics_of_what_counts_and_moves_the_running_ones(
-    shape: tuple[int, ...], masked: bool
-) -> None:
+    shape, masked
+):
     x, mask = RND.normal(3.0, 2.0, size=shape), np.ones((*shape[:2], 1))
     inputs = {"default": x}
     if masked:
@@ -52,7 +50,7 @@ def test_training_normalizes_with_the_statistics_of_what_counts_and_moves_the_ru
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_outside_training_the_running_statistics_are_used_and_kept(shape: tuple[int, ...]) -> None:
+def test_outside_training_the_running_statistics_are_used_and_kept(shape):
     """They are constants of the backward pass."""
     x = RND.normal(3.0, 2.0, size=shape)
     harness = run(BatchNorm(), {"default": x}, training_pass=False)
@@ -69,7 +67,7 @@ def test_outside_training_the_running_statistics_are_used_and_kept(shape: tuple[
     np.testing.assert_allclose(harness.get("gradients.gamma"), expected)
 
 
-def test_running_statistics_are_no_parameters() -> None:
+def test_running_statistics_are_no_parameters():
     layer = build_layer(BatchNorm(), {"default": ("T", "B", 2)})
     assert list(layer.parameter_shapes) == ["gamma", "beta"]
     persistent = {n: s.initial_value for n, s in layer.internal_shapes.items() if s.persistent}
@@ -79,7 +77,7 @@ def test_running_statistics_are_no_parameters() -> None:
 @pytest.mark.parametrize("handler", [NumpyHandler(np.float32), NativeHandler()])
 @pytest.mark.parametrize("mean", [0.0, 1e4])
 @pytest.mark.parametrize("place", [0, 7, 1999])
-def test_an_outlier_costs_no_digits(place: int, mean: float, handler: NumpyHandler) -> None:
+def test_an_outlier_costs_no_digits(place, mean, handler):
     x = RND.normal(mean, 1.0, size=(1, 2000, 3)).astype(np.float32)
     x[0, place] = 2e4
     layer = build_layer(BatchNorm(epsilon=1e-9), {"default": ("T", "B", 3)})
@@ -92,7 +90,7 @@ def test_an_outlier_costs_no_digits(place: int, mean: float, handler: NumpyHandl
     np.testing.assert_allclose(harness.get("internals.x_hat"), expected, rtol=2e-6, atol=4e-6)
 
 
-def test_a_mask_of_zeros_leaves_the_running_statistics() -> None:
+def test_a_mask_of_zeros_leaves_the_running_statistics():
     inputs = {"default": RND.normal(size=(2, 5, 3)), "mask": np.zeros((2, 5, 1))}
     harness = run(BatchNorm(), inputs)
     for name in ("mean", "var"):
@@ -101,7 +99,7 @@ def test_a_mask_of_zeros_leaves_the_running_statistics() -> None:
     assert np.isfinite(harness.get("outputs.default")).all()
 
 
-def test_one_value_per_channel_is_refused_in_training_only() -> None:
+def test_one_value_per_channel_is_refused_in_training_only():
     run(BatchNorm(), {"default": np.ones((1, 1, 3))}, training_pass=False)
     run(BatchNorm(), {"default": np.ones((1, 1, 2, 1, 3))})  # two pixels
     with pytest.raises(
@@ -114,9 +112,7 @@ def test_one_value_per_channel_is_refused_in_training_only() -> None:
 
 @pytest.mark.parametrize("handler", [NumpyHandler(np.float64), NativeHandler()])
 @pytest.mark.parametrize("image", [(), (1, 2)])
-def test_a_mask_that_leaves_one_value_is_refused_in_training_only(
-    handler: NumpyHandler, image: tuple[int, ...]
-) -> None:
+def test_a_mask_that_leaves_one_value_is_refused_in_training_only(handler, image):
     inputs = bs.layers.Input({"default": ("T", "B", *image, 2), "mask": ("T", "B", 1)})
     layer = BatchNorm(name="L")
     inputs >> layer >> bs.layers.Loss()
@@ -126,7 +122,7 @@ def test_a_mask_that_leaves_one_value_is_refused_in_training_only(
     stepper, x = SgdStepper(0.0), RND.normal(size=(3, 2, *image, 2))
     stepper.start(net)
 
-    def step(count: int) -> None:
+    def step(count):
         """Let the mask count so many values."""
         mask = (np.arange(6) < count).reshape(3, 2, 1)
         net.provide_external_data({"default": x, "mask": mask})
@@ -145,13 +141,13 @@ def test_a_mask_that_leaves_one_value_is_refused_in_training_only(
     step(2)
 
 
-def test_the_memory_for_one_value_per_channel_can_be_asked_for() -> None:
+def test_the_memory_for_one_value_per_channel_can_be_asked_for():
     net = create_net_from_spec("classification", 2, 2, "B Ft3")
     assert net.memory(1, 1).total > 0
     assert net.largest_batch(net.memory(1, 1).total) >= 1
 
 
-def test_a_constant_channel_has_no_variance() -> None:
+def test_a_constant_channel_has_no_variance():
     harness = run(BatchNorm(epsilon=0.25), {"default": np.full((2, 3, 1), 7.1)})
     np.testing.assert_array_equal(harness.get("internals.sigma_b"), [0.5])
     np.testing.assert_array_equal(harness.get("internals.x_hat"), np.zeros((2, 3, 1)))

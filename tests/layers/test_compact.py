@@ -1,7 +1,5 @@
 """Every layer in a network with memory strategy `compact`: the same bits, whatever its options."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -9,9 +7,8 @@ from brainstorm import Network
 from brainstorm import layers as bl
 from brainstorm.handlers import NumpyHandler
 from brainstorm.initializers import Gaussian
-from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.testing import LayerHarness, build_layer
-from tests.layers.cases import CASES, Case
+from tests.layers.cases import CASES
 from tests.poisoning import poison
 
 FLOAT64 = NumpyHandler(np.float64)
@@ -20,7 +17,7 @@ SIZES = ((3, 2), (1, 1), (4, 3))
 ALONE = [case for case in CASES if not case.name.startswith("Tied")]
 
 
-def wire(case: Case) -> ConstructionWrapper:
+def wire(case):
     """Put a no-op in front of every input over time, and a loss behind every output."""
     source = bl.Input({**case.in_shapes, "beside": ("T", "B", 1)})
     layer = case.create()
@@ -35,7 +32,7 @@ def wire(case: Case) -> ConstructionWrapper:
     return source
 
 
-def make(case: Case, memory: str) -> Network:
+def make(case, memory):
     net = Network.from_layer(wire(case), seed=1, handler=FLOAT64, memory=memory)
     net.keep_input_deltas = True
     net.initialize(Gaussian(0.5))
@@ -48,7 +45,7 @@ def make(case: Case, memory: str) -> Network:
     return net
 
 
-def provide(net: Network, case: Case, T: int, B: int) -> None:
+def provide(net, case, T, B):
     rnd = np.random.RandomState(T)
     data = {}
     for name, structure in net.layers["Input"].out_shapes.items():
@@ -59,7 +56,7 @@ def provide(net: Network, case: Case, T: int, B: int) -> None:
 
 
 @pytest.mark.parametrize("case", ALONE, ids=lambda case: case.name)
-def test_a_layer_gives_the_same_bits_from_what_the_plan_keeps(case: Case) -> None:
+def test_a_layer_gives_the_same_bits_from_what_the_plan_keeps(case):
     """That what lives at the same time lies apart: tests/structure/test_placement.py."""
     nets = [make(case, memory) for memory in ("inspectable", "compact")]
     poison(nets[1])
@@ -79,7 +76,7 @@ def test_a_layer_gives_the_same_bits_from_what_the_plan_keeps(case: Case) -> Non
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_forward_pass_leaves_alone_what_only_the_backward_pass_uses(case: Case) -> None:
+def test_a_forward_pass_leaves_alone_what_only_the_backward_pass_uses(case):
     harness = LayerHarness(build_layer(case.create(), case.in_shapes), FLOAT64, case.inputs)
     harness.resize(3, 2)
     structures = harness.layer.internal_shapes

@@ -1,9 +1,5 @@
 """Connectionist temporal classification: what it refuses, and that it can be learned."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -18,7 +14,7 @@ from tests.layers.running import run, run_backward
 RND = np.random.RandomState(7)
 
 
-def labels(*rows: list[float]) -> np.ndarray:
+def labels(*rows):
     return np.array(rows, dtype=float).T[:, :, None]
 
 
@@ -30,7 +26,7 @@ def labels(*rows: list[float]) -> np.ndarray:
         ([[1, 0, 0], [2, 2, 1]], r"fit into T=3 steps, but those of sequence 1 need 4: one each"),
     ],
 )
-def test_bad_labels(rows: Any, match: str) -> None:
+def test_bad_labels(rows, match):
     layer = build_layer(CTC(), {"default": ("T", "B", 3), "labels": ("T", "B", 1)})
     layer.validate_data("labels", labels([1, 2, 1], [1, 1, 0], [0, 0, 0]))
     layer.validate_data("default", np.full((3, 2, 3), np.nan))
@@ -38,7 +34,7 @@ def test_bad_labels(rows: Any, match: str) -> None:
         layer.validate_data("labels", labels(*rows))
 
 
-def test_the_derivative_is_scaled_by_the_delta_of_the_loss() -> None:
+def test_the_derivative_is_scaled_by_the_delta_of_the_loss():
     x = RND.normal(size=(4, 3, 3))
     harness = run(CTC(), {"default": x, "labels": labels([1, 2, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0])})
     derivative = harness.get("internals.derivative")
@@ -49,7 +45,7 @@ def test_the_derivative_is_scaled_by_the_delta_of_the_loss() -> None:
     np.testing.assert_allclose(harness.get("outputs.loss")[2, 0], -np.log(blanks).sum())
 
 
-def test_a_network_learns_what_is_not_aligned() -> None:
+def test_a_network_learns_what_is_not_aligned():
     inp = Input({"default": ("T", "B", 2), "labels": ("T", "B", 1), "mask": ("T", "B", 1)})
     ctc, recurrent = CTC(name="Out"), Recurrent(8)
     inp >> recurrent >> FullyConnected(3, "linear") >> ctc - "loss" >> Loss()

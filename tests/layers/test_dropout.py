@@ -1,13 +1,9 @@
 """Dropout: masks, their scale, and their seeds."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
-from brainstorm.handlers import DebugHandler, Handler, NumpyHandler
+from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.layers import Dropout, Input
 from brainstorm.network import Network
 from tests.layers.running import run, run_backward
@@ -17,7 +13,7 @@ X = np.random.RandomState(3).normal(size=(4, 50, 100))
 
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("drop_prob", [0.0, 0.2, 0.5, 0.9])
-def test_training_drops_and_scales(drop_prob: float, shared: bool) -> None:
+def test_training_drops_and_scales(drop_prob, shared):
     harness = run(Dropout(drop_prob, shared_over_time=shared), {"default": X})
     mask, scale = harness.get("internals.mask"), 1 / (1 - drop_prob)
     assert mask.shape == X.shape[shared:]
@@ -30,12 +26,12 @@ def test_training_drops_and_scales(drop_prob: float, shared: bool) -> None:
     np.testing.assert_allclose(harness.get("input_deltas.default"), dy * mask * scale)
 
 
-def test_outside_training_nothing_is_dropped() -> None:
+def test_outside_training_nothing_is_dropped():
     harness = run(Dropout(0.3), {"default": X}, training_pass=False)
     np.testing.assert_array_equal(harness.get("outputs.default"), X)
 
 
-def masks(seed: int, change: Callable[[Network], None] = lambda net: None) -> np.ndarray:
+def masks(seed, change=lambda net: None):
     """Return what is kept in three training passes, with a change of the network before each."""
     inp = Input({"default": ("T", "B", 12)})
     inp >> Dropout(0.5, name="D")
@@ -49,7 +45,7 @@ def masks(seed: int, change: Callable[[Network], None] = lambda net: None) -> np
     return np.array(found)
 
 
-def test_masks_follow_from_the_seed_and_change_from_pass_to_pass() -> None:
+def test_masks_follow_from_the_seed_and_change_from_pass_to_pass():
     found = masks(5)
     np.testing.assert_array_equal(masks(5), found)
     # Independent masks agree in half of the elements.
@@ -60,6 +56,6 @@ def test_masks_follow_from_the_seed_and_change_from_pass_to_pass() -> None:
 @pytest.mark.parametrize(
     "other", [lambda net: net.handler, lambda net: DebugHandler(NumpyHandler(np.float32))]
 )
-def test_another_handler_goes_on_with_the_masks(other: Callable[[Network], Handler]) -> None:
+def test_another_handler_goes_on_with_the_masks(other):
     found = masks(1, lambda net: net.set_handler(other(net)))
     np.testing.assert_array_equal(found, masks(1))

@@ -1,9 +1,6 @@
 """What the layers say when options, shapes or data do not fit."""
 
-from __future__ import annotations
-
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -190,7 +187,7 @@ OTHERS = [
 ]  # fmt: skip
 
 
-def assert_refused(layer: ConstructionWrapper, features: Any, *texts: str) -> None:
+def assert_refused(layer, features, *texts):
     given = features if isinstance(features, dict) else {"default": features}
     shapes = {p: shape if "B" in shape else ("T", "B", *shape) for p, shape in given.items()}
     kind = layer.layer.layer_type
@@ -200,24 +197,20 @@ def assert_refused(layer: ConstructionWrapper, features: Any, *texts: str) -> No
 
 
 @pytest.mark.parametrize(("call", "features", "option", "expected", "value"), OPTION_ROWS)
-def test_wrong_options_are_refused(
-    call: str, features: Any, option: str, expected: str, value: Any
-) -> None:
+def test_wrong_options_are_refused(call, features, option, expected, value):
     texts = f", option {option!r}: expected {expected}", f"got {value!r}"
     assert_refused(eval(call, NAMES), features, *texts[: 2 - ("got" in expected)])
 
 
 @pytest.mark.parametrize(("layer", "features", "port", "expected", "advice"), SHAPES)
-def test_wrong_shapes_are_refused(
-    layer: Any, features: Any, port: str, expected: str, advice: str
-) -> None:
+def test_wrong_shapes_are_refused(layer, features, port, expected, advice):
     got = features[port] if isinstance(features, dict) else features
     got = ", ".join(map(str, got if "B" in got else ("T", "B", *got)))
     assert_refused(layer, features, f", input {port!r}: expected {expected}, got ({got}).{advice}")
 
 
 @pytest.mark.parametrize(("layer", "features", "text"), OTHERS)
-def test_what_does_not_fit_is_refused(layer: ConstructionWrapper, features: Any, text: str) -> None:
+def test_what_does_not_fit_is_refused(layer, features, text):
     assert_refused(layer, features, text)
 
 
@@ -231,12 +224,12 @@ def test_what_does_not_fit_is_refused(layer: ConstructionWrapper, features: Any,
         (bl.Pooling2D((1, 1)), IMAGE, "kernel_size"),
     ],
 )
-def test_missing_option(layer: ConstructionWrapper, features: Any, option: str) -> None:
+def test_missing_option(layer, features, option):
     del layer.layer.layer_kwargs[option]
     assert_refused(layer, features, f", option '{option}': expected ", " >= 1", ", got nothing.")
 
 
-def test_message_names_where_the_input_comes_from() -> None:
+def test_message_names_where_the_input_comes_from():
     cls = type(build_layer(bl.Pooling2D((1, 1)), {"default": ("T", "B", *IMAGE)}))
     incoming = {Connection("Pool1", "default", "P", "default")}
     shapes = {"default": BufferStructure("T", "B", 4, 4, 1)}
@@ -244,7 +237,7 @@ def test_message_names_where_the_input_comes_from() -> None:
         cls("P", shapes, incoming, set(), kernel_size=(5, 1))
 
 
-def test_input_takes_the_shapes_of_a_json_file() -> None:
+def test_input_takes_the_shapes_of_a_json_file():
     layer = build_layer(bl.Input({"a": ["T", "B", 3], "b": ["B", 2]}), {})
     assert [s.shape for s in layer.out_shapes.values()] == [("T", "B", 3), ("B", 2)]
 
@@ -252,7 +245,7 @@ def test_input_takes_the_shapes_of_a_json_file() -> None:
 # -- data ---------------------------------------------------------------------------------------
 
 
-def layer_of_classes(kind: str) -> tuple[Layer, str]:
+def layer_of_classes(kind):
     """Return a layer for which an input, which is named, has three classes."""
     if kind == "Embedding":
         return build_layer(bl.Embedding(3, 2), {"default": ("T", "B", 1)}), "default"
@@ -262,7 +255,7 @@ def layer_of_classes(kind: str) -> tuple[Layer, str]:
 
 @pytest.mark.parametrize("kind", ["SoftmaxCE", "HingeLoss", "Embedding"])
 @pytest.mark.parametrize("bad", [3.0, -1.0, 0.5, np.nan, np.inf])
-def test_class_indices_out_of_range(kind: str, bad: float) -> None:
+def test_class_indices_out_of_range(kind, bad):
     layer, port = layer_of_classes(kind)
     indices = np.zeros((2, 4, 1))
     indices[1, 2, 0] = bad
@@ -277,7 +270,7 @@ def test_class_indices_out_of_range(kind: str, bad: float) -> None:
 
 @pytest.mark.parametrize("kind", ["SoftmaxCE", "HingeLoss", "Embedding"])
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.uint8, bool])
-def test_class_indices_in_range(kind: str, dtype: type) -> None:
+def test_class_indices_in_range(kind, dtype):
     layer, port = layer_of_classes(kind)
     layer.validate_data(port, np.array([[[0], [1]]], dtype=dtype))
     if port == "targets":
@@ -287,7 +280,7 @@ def test_class_indices_in_range(kind: str, dtype: type) -> None:
 class DeclaresTestLayerImpl(Layer):
     expected_kwargs = {"declared"}
 
-    def setup(self, kwargs: Any, in_shapes: Any) -> Any:
+    def setup(self, kwargs, in_shapes):
         return kwargs["declared"]
 
 
@@ -303,7 +296,7 @@ class DeclaresTestLayerImpl(Layer):
         (({}, {3: None}, {}), "parameters: expected names without .* got 3"),
     ],
 )
-def test_what_setup_declares(declared: Any, match: str) -> None:
+def test_what_setup_declares(declared, match):
     layer = ConstructionWrapper.create(DeclaresTestLayerImpl, declared=declared)
     with pytest.raises(LayerValidationError, match=rf"layer 'DeclaresTest' \(.*\): {match}"):
         build_layer(layer, {"default": ("T", "B", *VECTOR)})
@@ -311,7 +304,7 @@ def test_what_setup_declares(declared: Any, match: str) -> None:
 
 @pytest.mark.parametrize("kind", ["SigmoidCE", "BinomialCrossEntropy"])
 @pytest.mark.parametrize("bad", [2.0, -1.0, np.nan])
-def test_targets_that_are_no_probabilities(kind: str, bad: float) -> None:
+def test_targets_that_are_no_probabilities(kind, bad):
     shapes = {"default": ("T", "B", 2), "targets": ("T", "B", 2)}
     layer = build_layer(getattr(bl, kind)(), shapes)
     layer.validate_data("default", np.full((1, 2, 2), np.nan))

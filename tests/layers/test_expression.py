@@ -1,10 +1,7 @@
 """Layers that are formulas: values, shapes, what is stored, errors, files."""
 
-from __future__ import annotations
-
 import json
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,12 +22,12 @@ VECTOR = {"default": ("T", "B", 3)}
 IMAGE = {"default": ("T", "B", 2, 3, 4)}
 
 
-def build(formula: str, parameters: Any = None, in_shapes: Any = VECTOR) -> Layer:
+def build(formula, parameters=None, in_shapes=VECTOR):
     return build_layer(bl.Expression(formula, parameters), in_shapes)
 
 
 @pytest.mark.parametrize("handler", [NumpyHandler(np.float32), NumpyHandler(np.float64)])
-def test_two_inputs_from_one_source_share_one_delta(handler: NumpyHandler) -> None:
+def test_two_inputs_from_one_source_share_one_delta(handler):
     deltas = []
     for formula in ("x * tanh(x)", "x * tanh(other)"):
         layer, hidden = bl.Expression(formula), bl.FullyConnected(4)
@@ -57,7 +54,7 @@ def test_two_inputs_from_one_source_share_one_delta(handler: NumpyHandler) -> No
         ("relu(x)", {}, ("outputs",)),
     ],
 )
-def test_what_is_costly_is_stored_once(formula: str, internals: dict, needs: tuple) -> None:
+def test_what_is_costly_is_stored_once(formula, internals, needs):
     layer = build(formula)
     assert {name: s.shape for name, s in layer.internal_shapes.items()} == {
         name: ("T", "B", size) for name, size in internals.items()
@@ -65,13 +62,13 @@ def test_what_is_costly_is_stored_once(formula: str, internals: dict, needs: tup
     assert tuple(layer.needs_in_backward) == needs
 
 
-def test_what_follows_from_parameters_alone_is_not_stored() -> None:
+def test_what_follows_from_parameters_alone_is_not_stored():
     layer = build("x * exp(scale)", {"scale": 3})
     assert list(layer.internal_shapes) == []
     check_layer(layer, sizes=[(2, 3)])
 
 
-def test_inputs_without_derivative_get_no_delta() -> None:
+def test_inputs_without_derivative_get_no_delta():
     layer = build("where(mask > 0, x, 0)", in_shapes={**VECTOR, "mask": ("T", "B", 1)})
     assert layer.characteristics.computes_no_input_deltas_for == {"mask"}
     for formula in ("x > 0", "argmax(x, axis=-1)"):
@@ -94,7 +91,7 @@ def test_inputs_without_derivative_get_no_delta() -> None:
         (("F",), {"b": ("T", "B", 1), "default": ("T", "B", 9)}, (9,)),
     ],
 )
-def test_parameter_shapes(shape: Any, in_shapes: dict, expected: tuple) -> None:
+def test_parameter_shapes(shape, in_shapes, expected):
     inputs = [{"default": "x"}.get(port, port) for port in sorted(in_shapes, reverse=True)]
     formula = f"{' * '.join(inputs)} + 0 * sum(p)"
     assert build(formula, {"p": shape}, in_shapes).parameter_shapes["p"].shape == expected
@@ -109,10 +106,10 @@ class SlopedTestLayerImpl(bl.ExpressionLayer):
     expected_kwargs = {"size"}
 
     @classmethod
-    def parameters_for(cls, kwargs: Any) -> Any:
+    def parameters_for(cls, kwargs):
         return {"slope": (kwargs["size"],)}
 
-    def formula(self, x: Any, slope: Any, other: Any) -> Any:
+    def formula(self, x, slope, other):
         return fn.tanh(x[..., : self.kwargs["size"]] * slope) + other
 
 
@@ -121,19 +118,19 @@ class ClassifierTestLayerImpl(bl.ExpressionLayer):
 
     takes_no_output_deltas_from = ("predictions",)
 
-    def formula(self, x: Any, targets: Any) -> Any:
+    def formula(self, x, targets):
         loss = fn.logsumexp(x, axis=-1) - fn.gather(x, targets, axis=-1)
         return {"predictions": fn.softmax(x, axis=-1), "loss": loss}
 
 
-def test_a_formula_in_python_with_options() -> None:
+def test_a_formula_in_python_with_options():
     layer = ConstructionWrapper.create(SlopedTestLayerImpl, size=2)
     shapes = {**VECTOR, "other": ("T", "B", 1)}
     assert build_layer(layer, shapes).out_shapes["default"].shape == ("T", "B", 2)
     check_layer(layer, shapes)
 
 
-def test_a_formula_with_several_outputs() -> None:
+def test_a_formula_with_several_outputs():
     layer = ConstructionWrapper.create(ClassifierTestLayerImpl)
     shapes = {**VECTOR, "targets": ("T", "B", 1)}
     check_layer(layer, shapes, {"targets": lambda shape, rnd: rnd.randint(0, 3, shape)})
@@ -180,7 +177,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("formula", "parameters", "message"), ERRORS, ids=lambda v: str(v)[:30])
-def test_errors(formula: Any, parameters: Any, message: str) -> None:
+def test_errors(formula, parameters, message):
     start = "" if message.startswith(ALONE) else "layer 'E' (Expression)"
     with pytest.raises(LayerValidationError, match=re.escape(f"{start}{message}")):
         build_layer(bl.Expression(formula, parameters, name="E"), VECTOR)
@@ -191,7 +188,7 @@ class MisfitTestLayerImpl(bl.ExpressionLayer):
 
     expected_kwargs = {"function"}
 
-    def formula(self, x: Any) -> Any:
+    def formula(self, x):
         return self.kwargs["function"](x)
 
 
@@ -212,7 +209,7 @@ class MisfitTestLayerImpl(bl.ExpressionLayer):
         ),
     ],
 )
-def test_formulas_in_python_that_do_not_fit(function: Any, message: str) -> None:
+def test_formulas_in_python_that_do_not_fit(function, message):
     layer = ConstructionWrapper.create(MisfitTestLayerImpl, function=function)
     with pytest.raises(LayerValidationError, match=re.escape(message)):
         build_layer(layer, VECTOR)
@@ -222,7 +219,7 @@ class EmptyTestLayerImpl(bl.ExpressionLayer):
     """Forgets its formula."""
 
 
-def test_a_class_without_a_formula_says_so() -> None:
+def test_a_class_without_a_formula_says_so():
     layer = ConstructionWrapper.create(EmptyTestLayerImpl)
     with pytest.raises(LayerValidationError, match=r"a formula with inputs, got one of \["):
         build_layer(layer, VECTOR)
@@ -233,12 +230,12 @@ def test_a_class_without_a_formula_says_so() -> None:
 # -- in networks --------------------------------------------------------------------------------
 
 
-def make_network() -> Network:
+def make_network():
     gated = bl.Expression("tanh(a * x + b) * sig(x)", {"a": ("...",), "b": 1}, name="Gated")
     return checked(classifier(bl.FullyConnected(6, "linear"), gated))
 
 
-def test_an_architecture_is_json_and_back_and_a_hostile_one_is_refused() -> None:
+def test_an_architecture_is_json_and_back_and_a_hostile_one_is_refused():
     net = make_network()
     text = json.dumps(net.architecture)
     assert '"formula": "tanh(a * x + b) * sig(x)"' in text

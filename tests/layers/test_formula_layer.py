@@ -1,9 +1,5 @@
 """Formulas that are derived from others."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 
 from brainstorm.handlers import NumpyHandler
@@ -13,9 +9,9 @@ from brainstorm.optree import formula
 RND = np.random.RandomState(2)
 
 
-def test_derived_formulas_of_some_values_by_some_operands() -> None:
+def test_derived_formulas_of_some_values_by_some_operands():
     @formula
-    def two(a: Any, b: Any, c: Any) -> list[Any]:
+    def two(a, b, c):
         return [a * b, b * c]
 
     a, b, c, error = RND.normal(size=(4, 3))

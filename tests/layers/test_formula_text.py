@@ -1,7 +1,5 @@
 """Formulas as text: what they mean, and that nothing but a formula is accepted."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 
@@ -18,12 +16,12 @@ from brainstorm.optree import functions as fn
 from brainstorm.testing import build_layer
 
 
-def parse_and_build(text: str, shape: tuple[int, ...] = (2, 3, 4)):
+def parse_and_build(text, shape=(2, 3, 4)):
     formula = FormulaText(text)
     return formula(*[Variable(shape, name=name) for name in formula.names])
 
 
-def test_names_are_in_order_of_appearance() -> None:
+def test_names_are_in_order_of_appearance():
     names = FormulaText("tanh(scale * x + shift) * gate - x").names
     assert names == ("scale", "x", "shift", "gate")
 
@@ -47,11 +45,11 @@ def test_names_are_in_order_of_appearance() -> None:
         ("a * (2 + 3) ** 2 * 1e-3", "(a * 25.0) * 0.001"),
     ],
 )  # fmt: skip
-def test_it_means_what_it_says(text: str, printed: str) -> None:
+def test_it_means_what_it_says(text, printed):
     assert parse_and_build(text).pp() == printed
 
 
-def test_every_function_can_be_called() -> None:
+def test_every_function_can_be_called():
     assert set(fn.__all__) - set(FUNCTIONS) == {"broadcast_to", "concatenate", "full", "reshape"}
     x = np.random.RandomState(0).uniform(0.1, 0.9, (2, 3, 4))
     a = Variable(x.shape, x.dtype, "a")
@@ -111,7 +109,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "message"), REFUSED, ids=lambda value: value[:30])
-def test_anything_else_is_refused(text: str, message: str) -> None:
+def test_anything_else_is_refused(text, message):
     with pytest.raises(ValidationError, match=re.escape(message)):
         FormulaText(text)
 
@@ -124,12 +122,12 @@ def test_anything_else_is_refused(text: str, message: str) -> None:
         ("gather(1, 2)", "'gather': expected an op-tree or variable, got a number."),
     ],
 )
-def test_what_cannot_be_built_is_refused(text: str, message: str) -> None:
+def test_what_cannot_be_built_is_refused(text, message):
     with pytest.raises(ValidationError, match=re.escape(f"op-tree {message}")):
         parse_and_build(text)
 
 
-def test_towers_of_powers_take_no_time() -> None:
+def test_towers_of_powers_take_no_time():
     assert parse_and_build("9 ** 9 ** 9 ** 9 ** 9") == np.inf
 
 
@@ -163,7 +161,7 @@ CALLS = st.recursive(
 
 @settings(max_examples=200)
 @given(CALLS | st.lists(TOKENS, max_size=12).map("".join))
-def test_any_text_is_a_layer_or_refused(text: str) -> None:
+def test_any_text_is_a_layer_or_refused(text):
     try:
         names = FormulaText(text).names
     except ValidationError:

@@ -1,12 +1,8 @@
 """What layers compute, written out in NumPy; `test_properties` derives the deltas from it."""
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,29 +15,29 @@ from tests.handlers.test_against_reference import (
     conv_forward,
     max_forward,
 )
-from tests.layers.cases import CASES, Case
+from tests.layers.cases import CASES
 
 
-def sigmoid(x: np.ndarray) -> np.ndarray:
+def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-def softmax(x: np.ndarray) -> np.ndarray:
+def softmax(x):
     return np.exp(x) / np.exp(x).sum(-1, keepdims=True)
 
 
-def normalized(x: np.ndarray, epsilon: float, centers: bool = True) -> np.ndarray:
+def normalized(x, epsilon, centers=True):
     axes = tuple(range(2, x.ndim))
     centered = x - x.mean(axes, keepdims=True) if centers else x
     return centered / np.sqrt((centered**2).mean(axes, keepdims=True) + epsilon)
 
 
-def over_groups(c: Any) -> np.ndarray:
+def over_groups(c):
     parts = np.split(c.x, c.num_groups, axis=-1)
     return np.concatenate([normalized(part, c.epsilon) for part in parts], axis=-1)
 
 
-def over_neighbours(c: Any) -> np.ndarray:
+def over_neighbours(c):
     y = np.empty_like(c.x)
     for i in range(c.x.shape[-1]):
         near = c.x[..., max(0, i - c.size // 2) : i + (c.size - 1) // 2 + 1]
@@ -49,56 +45,56 @@ def over_neighbours(c: Any) -> np.ndarray:
     return y
 
 
-def positions(c: Any) -> np.ndarray:
+def positions(c):
     t, _, i = np.indices(c.x.shape)
     angle = t / 10000 ** (2 * (i // 2) / c.x.shape[-1])
     return c.x + np.where(i % 2, np.cos(angle), np.sin(angle))
 
 
-def is_target(c: Any) -> np.ndarray:
+def is_target(c):
     return np.arange(c.x.shape[-1]) == c.targets
 
 
-def softmax_ce(c: Any) -> dict[str, np.ndarray]:
+def softmax_ce(c):
     smoothing = getattr(c, "label_smoothing", 0)
     shares = (1 - smoothing) * is_target(c) + smoothing / c.x.shape[-1]
     terms = getattr(c, "class_weights", 1) * shares * np.log(softmax(c.x))
     return {"predictions": softmax(c.x), "loss": -terms.sum(-1, keepdims=True)}
 
 
-def sigmoid_ce(c: Any) -> dict[str, np.ndarray]:
+def sigmoid_ce(c):
     p = sigmoid(c.x)
     loss = -(c.targets * np.log(p) + (1 - c.targets) * np.log(1 - p))
     return {"predictions": p, "loss": loss}
 
 
-def binomial_ce(c: Any) -> np.ndarray:
+def binomial_ce(c):
     terms = c.targets * np.log(c.x) + (1 - c.targets) * np.log(1 - c.x)
     return -terms.sum(tuple(range(2, c.x.ndim)))[..., None]
 
 
-def huber(c: Any) -> dict[str, np.ndarray]:
+def huber(c):
     error = np.abs(c.x - c.targets)
     loss = np.where(error < c.delta, 0.5 * error**2, c.delta * (error - 0.5 * c.delta))
     return {"predictions": c.x, "loss": loss}
 
 
-def hinge(c: Any) -> dict[str, np.ndarray]:
+def hinge(c):
     others = np.where(is_target(c), -np.inf, c.x).max(-1, keepdims=True)
     target = c.x[is_target(c)].reshape(others.shape)
     return {"predictions": c.x, "loss": np.maximum(0, c.margin + others - target)}
 
 
-def glu(c: Any) -> np.ndarray:
+def glu(c):
     values, gates = np.split(c.x, 2, axis=-1)
     return values * activated(c.activation, gates)
 
 
-def masked(c: Any) -> np.ndarray:
+def masked(c):
     return c.x * c.mask.reshape(c.mask.shape + (1,) * (c.x.ndim - c.mask.ndim))
 
 
-def moved(c: Any, from_depth: bool) -> np.ndarray:
+def moved(c, from_depth):
     """Move features to pixels of blocks, or pixels to features."""
     *_, features = c.x.shape
     rows, columns = c.x.shape[2:4] if from_depth else (n // c.block for n in c.x.shape[2:4])
@@ -113,30 +109,30 @@ def moved(c: Any, from_depth: bool) -> np.ndarray:
     return y
 
 
-def nearest(c: Any) -> np.ndarray:
+def nearest(c):
     (_, _, *image, _), cells = c.x.shape, c.out_shape[2:4]
     rows, columns = (np.arange(m) * n // m for n, m in zip(image, cells, strict=True))
     return c.x[:, :, rows][:, :, :, columns]
 
 
-def cropped(c: Any) -> np.ndarray:
+def cropped(c):
     wanted = np.broadcast_to(c.size, 2)
     centre = [(n - m) // 2 for n, m in zip(c.x.shape[2:4], wanted, strict=True)]
     row, column = np.broadcast_to(centre if c.offset is None else c.offset, 2)
     return c.x[:, :, row : row + wanted[0], column : column + wanted[1]]
 
 
-def sides(padding: Any, axes: int) -> tuple[tuple[int, int], ...]:
+def sides(padding, axes):
     """Return how much is put before and behind each axis."""
     each = (padding,) * axes if isinstance(padding, int) or axes == 1 else padding
     return tuple((p, p) if isinstance(p, int) else tuple(p) for p in each)
 
 
-def each(option: Any, axes: int) -> tuple[int, ...]:
+def each(option, axes):
     return tuple(np.broadcast_to(option, axes))
 
 
-def convolution(c: Any) -> np.ndarray:
+def convolution(c):
     x, axes = c.x.reshape(-1, *c.x.shape[2:]), c.x.ndim - 3
     options = sides(c.padding, axes), each(c.stride, axes), each(c.dilation, axes)
     zeros = np.zeros((len(x), *c.out_shape[2:]))
@@ -144,7 +140,7 @@ def convolution(c: Any) -> np.ndarray:
     return y.reshape(c.out_shape)
 
 
-def transposed_convolution(c: Any) -> np.ndarray:
+def transposed_convolution(c):
     (_, *kernel, filters), image = c.W.shape, c.x.shape[2:4]
     steps, padding = each(c.stride, 2), sides(c.padding, 2)
     sizes = [
@@ -157,7 +153,7 @@ def transposed_convolution(c: Any) -> np.ndarray:
     return activated(c.activation, full[:, :, rows, columns] + c.bias)
 
 
-def pooling(c: Any) -> np.ndarray:
+def pooling(c):
     x, axes = c.x.reshape(-1, *c.x.shape[2:]), c.x.ndim - 3
     window, options = each(c.kernel_size, axes), (sides(c.padding, axes), each(c.stride, axes))
     zeros = np.zeros((len(x), *c.out_shape[2:]))
@@ -166,7 +162,7 @@ def pooling(c: Any) -> np.ndarray:
     return max_forward(x, window, zeros, *options, zeros)[0].reshape(c.out_shape)
 
 
-def expression(c: Any) -> np.ndarray:
+def expression(c):
     """Compute the formula with NumPy; features are aligned behind T and B."""
     rank = max(a.ndim for a in c.inputs)
     arrays = {
@@ -188,8 +184,8 @@ NUMPY = {
 }
 
 
-def penalty(function: Callable) -> Callable:
-    def loss(c: Any) -> dict[str, np.ndarray]:
+def penalty(function):
+    def loss(c):
         leading = c.out_shape[:-1]
         return {"loss": function(c.x).reshape(*leading, -1).sum(-1, keepdims=True)}
 
@@ -200,7 +196,7 @@ REDUCE = {"max": np.max, "avg": np.mean}
 
 #: The type of a layer to its output `default`, or all outputs. The argument has inputs (that called
 #: default as x), parameters and options by their names, and the shape of the output.
-FORMULAS: dict[str, Callable[[Any], Any]] = {
+FORMULAS = {
     "NoOp": lambda c: c.x,
     "DeltasScaling": lambda c: c.x,
     "Elementwise": lambda c: activated(c.activation, c.x),
@@ -268,7 +264,7 @@ ELSEWHERE = {
 }
 
 
-def test_every_layer_is_written_out() -> None:
+def test_every_layer_is_written_out():
     kinds = {case.create().layer.layer_type for case in CASES}
     assert kinds == FORMULAS.keys() | ELSEWHERE
 
@@ -283,7 +279,7 @@ WRITTEN_OUT = [
 
 
 @pytest.mark.parametrize("case", WRITTEN_OUT, ids=lambda case: case.name)
-def test_a_layer_computes_its_formula(case: Case) -> None:
+def test_a_layer_computes_its_formula(case):
     harness = LayerHarness(build_layer(case.create(), case.in_shapes), inputs=case.inputs)
     harness.resize(2, 3)
     values = harness.sample(np.random.RandomState(0))

@@ -1,24 +1,16 @@
 """Recurrent layers that hold their state: by a mask, and by the clocks of their units."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 
 from brainstorm import layers as bl
-from brainstorm.structure.construction import ConstructionWrapper
-from brainstorm.testing import LayerHarness
 from tests.layers.running import run, run_backward
 
 RND = np.random.RandomState(4)
 MASKABLE = [bl.Recurrent, bl.Lstm, bl.Gru, bl.Clockwork, bl.ClockworkLstm]
-Create = Callable[[int], ConstructionWrapper]
 
 
-def states(harness: LayerHarness) -> dict[str, np.ndarray]:
+def states(harness):
     """Output and, where there is one, cell, each with the state before the first step in front."""
     paths = ["outputs.default"] + ["internals.Ca"] * ("Ca" in harness.layer.internal_shapes)
     return {
@@ -27,12 +19,12 @@ def states(harness: LayerHarness) -> dict[str, np.ndarray]:
     }
 
 
-def masked(create: Create, mask: np.ndarray, x: np.ndarray, **values: Any) -> LayerHarness:
+def masked(create, mask, x, **values):
     return run(create(3), {"default": x, "mask": mask[:, :, None].astype(float)}, **values)
 
 
 @pytest.mark.parametrize("create", MASKABLE)
-def test_the_state_is_held_where_the_mask_is_zero(create: Create) -> None:
+def test_the_state_is_held_where_the_mask_is_zero(create):
     x = RND.normal(size=(6, 3, 2))
     mask = np.array([[1, 1, 0], [1, 0, 0], [1, 1, 2], [0, 1, 0.5], [0, 0, 0], [1, 0, 1]])
     values = {"timing": np.array([1, 2, 3])} if create in (bl.Clockwork, bl.ClockworkLstm) else {}
@@ -45,7 +37,7 @@ def test_the_state_is_held_where_the_mask_is_zero(create: Create) -> None:
 
 
 @pytest.mark.parametrize("create", [bl.Recurrent, bl.Lstm, bl.Gru])
-def test_masked_steps_leave_no_trace(create: Create) -> None:
+def test_masked_steps_leave_no_trace(create):
     """A sequence with gaps gives what the same sequence without its gaps gives."""
     x, mask = RND.normal(size=(7, 1, 2)), np.array([0, 1, 1, 0, 0, 1, 0])
     gaps, plain = masked(create, mask[:, None], x), run(create(3), {"default": x[mask == 1]})
@@ -73,7 +65,7 @@ def test_masked_steps_leave_no_trace(create: Create) -> None:
         (bl.ClockworkLstm, bl.Lstm, None),
     ],
 )
-def test_what_holds_nothing_is_the_layer_without(create: Create, plain: Create, mask: Any) -> None:
+def test_what_holds_nothing_is_the_layer_without(create, plain, mask):
     """With a mask of ones, and with clocks that tick at every step."""
     x = RND.normal(size=(5, 2, 2))
     timing = np.array([1, 2, 3]) if create is plain else np.ones(3)
@@ -88,7 +80,7 @@ def test_what_holds_nothing_is_the_layer_without(create: Create, plain: Create, 
         np.testing.assert_array_equal(holding.get(path), other.get(path), err_msg=path)
 
 
-def give_the_parameters_of(one: LayerHarness, other: LayerHarness) -> None:
+def give_the_parameters_of(one, other):
     """Run the other one again with the parameters and the context of the first."""
     contexts = [path for path in other.values if path.startswith("context.")]
     for path in [*other.paths("parameters"), *contexts]:
@@ -100,7 +92,7 @@ def give_the_parameters_of(one: LayerHarness, other: LayerHarness) -> None:
 
 
 @pytest.mark.parametrize("create", [bl.Clockwork, bl.ClockworkLstm])
-def test_a_unit_computes_at_the_multiples_of_its_timing(create: Create) -> None:
+def test_a_unit_computes_at_the_multiples_of_its_timing(create):
     timing = np.array([1, 2, 3])
     harness = run(create(3), {"default": RND.normal(size=(8, 2, 2))}, timing=timing)
     ticks = np.arange(8)[:, None] % timing == 0
@@ -109,7 +101,7 @@ def test_a_unit_computes_at_the_multiples_of_its_timing(create: Create) -> None:
         np.testing.assert_array_equal(changed, ticks, err_msg=path)
 
 
-def test_clockwork_forward() -> None:
+def test_clockwork_forward():
     timing, x = np.array([1, 2, 4]), RND.normal(size=(6, 2, 2))
     harness = run(bl.Clockwork(3, "sigmoid"), {"default": x}, timing=timing)
     W, R, bias, _ = (harness.get(f"parameters.{name}") for name in harness.layer.parameter_shapes)

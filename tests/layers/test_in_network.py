@@ -1,16 +1,10 @@
 """Layers together: joined inputs, shared memory, first writers, null deltas, and penalties."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 
 from brainstorm import layers as bl
 from brainstorm.handlers import NumpyHandler
-from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.testing import approx_fprime
 from tests.networks import (
     assert_gradients,
@@ -22,7 +16,7 @@ from tests.networks import (
 )
 
 
-def two_recurrent_layers() -> ConstructionWrapper:
+def two_recurrent_layers():
     """Images to convolution, batch norm and pooling; two recurrent layers side by side; classes."""
     source = wire_input((5, 5, 2))
     images = source >> bl.Convolution2D(3, (2, 2), padding=1, activation="tanh") >> bl.BatchNorm()
@@ -33,7 +27,7 @@ def two_recurrent_layers() -> ConstructionWrapper:
     return wire_loss(source, joined)
 
 
-def many_parts() -> ConstructionWrapper:
+def many_parts():
     """Images to parts that are split, joined by residual connections and gates, and reshaped."""
     source = wire_input((5, 5, 2))
     images = source >> bl.ConvolutionTranspose2D(4, (2, 2), (2, 1), activation="tanh")
@@ -51,13 +45,13 @@ def many_parts() -> ConstructionWrapper:
 
 
 @pytest.mark.parametrize("wire", [two_recurrent_layers, many_parts])
-def test_gradient_of_a_whole_network(wire: Callable[[], ConstructionWrapper]) -> None:
+def test_gradient_of_a_whole_network(wire):
     """That a `DebugHandler` finds nothing in them: tests/structure/test_compact.py."""
     network = checked(wire(), NumpyHandler(np.float64))
     gradient, parameters = run_passes(network), network.get("parameters")
     chosen = np.random.RandomState(0).permutation(gradient.size)[:40]
 
-    def total_loss(changed: np.ndarray) -> float:
+    def total_loss(changed):
         moved = parameters.copy()
         moved[chosen] = changed
         network.buffer.parameters[:] = moved
@@ -68,7 +62,7 @@ def test_gradient_of_a_whole_network(wire: Callable[[], ConstructionWrapper]) ->
     np.testing.assert_allclose(gradient[chosen], expected, rtol=1e-5, atol=1e-8)
 
 
-def test_one_layer_may_be_all_inputs_of_a_highway() -> None:
+def test_one_layer_may_be_all_inputs_of_a_highway():
     """The same delta is then written three times, and only the first time overwritten."""
     source, gate = bl.Input({"default": ("T", "B", 4)}), bl.Highway()
     hidden = source >> bl.FullyConnected(4, "sigmoid")
@@ -80,7 +74,7 @@ def test_one_layer_may_be_all_inputs_of_a_highway() -> None:
 
 @pytest.mark.parametrize("decay", [bl.L1Decay, bl.L2Decay])
 @pytest.mark.parametrize("layer", [bl.FullyConnected, bl.Lstm])
-def test_a_penalty_on_weights_reaches_their_gradient(decay: Any, layer: Any) -> None:
+def test_a_penalty_on_weights_reaches_their_gradient(decay, layer):
     hidden = layer(2, "tanh", name="Hidden")
     source = classifier(hidden)
     weights = "Wz" if layer is bl.Lstm else "W"
@@ -92,7 +86,7 @@ def test_a_penalty_on_weights_reaches_their_gradient(decay: Any, layer: Any) -> 
     np.testing.assert_allclose(net.get_loss_values()["Penalty"], 0.7 * size)
 
 
-def test_a_penalty_on_activations_reaches_the_weights() -> None:
+def test_a_penalty_on_activations_reaches_the_weights():
     hidden = bl.FullyConnected(3, "tanh")
     source = classifier(hidden)
     hidden >> bl.L1Decay() - "loss" >> bl.Loss(0.3, name="Penalty")

@@ -1,9 +1,5 @@
 """Layers on inputs ('B', ...): one vector per sequence, seen as a single time step."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -33,7 +29,7 @@ LOOKING = [
 
 
 @pytest.mark.parametrize(("layer", "others"), LOOKING, ids=lambda x: getattr(x, "layer", None))
-def test_layers_that_look_at_time_refuse_inputs_without(layer: Any, others: tuple) -> None:
+def test_layers_that_look_at_time_refuse_inputs_without(layer, others):
     kind = layer.layer.layer_type
     match = (
         rf"^layer '{kind}' \({kind}\), input 'default': expected \(T, B, [.F]+\), got \(B, 3\)\. "
@@ -49,7 +45,7 @@ def test_layers_that_look_at_time_refuse_inputs_without(layer: Any, others: tupl
     [(bl.Mask(), "mask", "mask"), (bl.SoftmaxCE(), "targets", "targets"),
      (bl.SoftmaxCE(), "targets", "default")],
 )  # fmt: skip
-def test_inputs_have_time_all_or_none(layer: Any, other: str, port: str) -> None:
+def test_inputs_have_time_all_or_none(layer, other, port):
     sizes = {"default": 3, other: 1}
     shapes = {name: ("B", n) if name == port else ("T", "B", n) for name, n in sizes.items()}
     match = (
@@ -61,7 +57,7 @@ def test_inputs_have_time_all_or_none(layer: Any, other: str, port: str) -> None
         build_layer(layer, shapes)
 
 
-def classifier(lead: tuple[str, ...], memory: str = "inspectable") -> Network:
+def classifier(lead, memory="inspectable"):
     """Images to classes, without anything that looks at time."""
     inp = bl.Input({"default": (*lead, 5, 5, 2), "targets": (*lead, 1)})
     out = bl.SoftmaxCE(name="Out")
@@ -81,7 +77,7 @@ def classifier(lead: tuple[str, ...], memory: str = "inspectable") -> Network:
 
 
 @pytest.mark.parametrize("memory", ["inspectable", "compact"])
-def test_a_network_without_time_is_the_one_with_a_single_step(memory: str) -> None:
+def test_a_network_without_time_is_the_one_with_a_single_step(memory):
     data = {"default": RND.normal(size=(4, 5, 5, 2)), "targets": RND.randint(0, 3, (4, 1)) * 1.0}
     found = []
     for lead in (("T", "B"), ("B",)):
@@ -94,7 +90,7 @@ def test_a_network_without_time_is_the_one_with_a_single_step(memory: str) -> No
         np.testing.assert_equal(with_time, without)
 
 
-def test_views_and_structures_have_the_shapes_that_were_connected() -> None:
+def test_views_and_structures_have_the_shapes_that_were_connected():
     net = classifier(("B",))
     provide(net, B=4)
     last = net.layers["Last"]

@@ -5,16 +5,14 @@ layers that couple time steps on all sizes but (1, 1), on which those of whole n
 others treat each of T * B rows alike, which is a property, too.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from brainstorm import layers as bl
-from brainstorm.handlers import DebugHandler, Handler, NumpyHandler
+from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.testing import LAYER_PROPERTIES, LayerHarness, build_layer, check_layer
-from tests.layers.cases import CASES, Case
+from tests.layers.cases import CASES
 from tests.layers.running import both_passes
 
 #: Those that compare with central differences, which no handler but NumPy's computes.
@@ -34,24 +32,24 @@ SAME_OPERATIONS = {
 FLOAT64 = NumpyHandler(np.float64)
 
 
-def harness_for(case: Case, handler: Handler) -> LayerHarness:
+def harness_for(case, handler):
     return LayerHarness(build_layer(case.create(), case.in_shapes), handler, case.inputs)
 
 
-def sizes_of(case: Case, *more: tuple[int, int]) -> list[tuple[int, int]]:
+def sizes_of(case, *more):
     """Return (2, 3), and those of the others on which steps that are coupled matter."""
     is_coupled = build_layer(case.create(), case.in_shapes).time_coupled
     return [(2, 3), *(size for size in more if is_coupled and size in case.sizes)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_layer_has_all_properties(case: Case) -> None:
+def test_layer_has_all_properties(case):
     sizes = sizes_of(case, (1, 3), (4, 1))
     check_layer(case.create(), case.in_shapes, case.inputs, sizes, FLOAT64)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_all_operations_of_a_layer_are_checked(case: Case) -> None:
+def test_all_operations_of_a_layer_are_checked(case):
     """Deltas and gradients have the bits of those that are compared with central differences.
 
     What remains overwrites, leaves deltas out, goes step by step, has no time axis, is not in
@@ -72,7 +70,7 @@ def test_all_operations_of_a_layer_are_checked(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_layer_computes_the_same_in_single_precision_and_after_other_sizes(case: Case) -> None:
+def test_a_layer_computes_the_same_in_single_precision_and_after_other_sizes(case):
     handler = NumpyHandler(np.float32)
     harness, reference = (harness_for(case, handler) for _ in range(2))
     for size in ((2, 2), (5, 4), (1, 1), (2, 3)):
@@ -83,12 +81,12 @@ def test_a_layer_computes_the_same_in_single_precision_and_after_other_sizes(cas
         np.testing.assert_allclose(found[path], values, 2e-4, 2e-5, err_msg=path)
 
 
-def test_every_layer_has_a_case() -> None:
+def test_every_layer_has_a_case():
     functions = {getattr(bl, name).__name__ for name in bl.__all__}  # some have two names
     functions -= {"Layer", "ExpressionLayer", "Input", "BidirectionalWrapper", "SwiGLU"}
     assert functions == {case.create().layer.layer_type for case in CASES}
 
 
-def test_case_names_are_unique() -> None:
+def test_case_names_are_unique():
     assert len({case.name for case in CASES}) == len(CASES)
     assert all(isinstance(case.create(), ConstructionWrapper) for case in CASES)

@@ -1,32 +1,26 @@
 """Recurrent layers against loops over single steps, with a context that is not zero."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 
 from brainstorm import layers as bl
 from brainstorm.handlers import NumpyHandler
 from brainstorm.layers import Clockwork, ClockworkLstm, Gru, Lstm, Recurrent
-from brainstorm.optree import Program
 from brainstorm.optree.stages import split_into_stages
 from brainstorm.testing import LayerHarness, approx_fprime, build_layer
 from tests.layers.running import run, run_backward
-from tests.layers.test_values import sigmoid
+from tests.layers.test_formulas import sigmoid
 
 RND = np.random.RandomState(2)
 
 
-def recurrent_step(x: np.ndarray, y: np.ndarray, c: Any, p: dict) -> dict[str, np.ndarray]:
+def recurrent_step(x, y, c, p):
     before = x @ p["W"].T + y @ p["R"].T + p["bias"]
     return {"Ha": before, "y": np.tanh(before)}
 
 
-def lstm_step(x: np.ndarray, y: np.ndarray, c: np.ndarray, p: dict) -> dict[str, np.ndarray]:
-    def before(gate: str, cell: Any = 0.0) -> np.ndarray:
+def lstm_step(x, y, c, p):
+    def before(gate, cell=0.0):
         sums = x @ p[f"W{gate}"].T + y @ p[f"R{gate}"].T + p[f"b{gate}"]
         return sums + p.get(f"p{gate}", 0.0) * cell
 
@@ -39,7 +33,7 @@ def lstm_step(x: np.ndarray, y: np.ndarray, c: np.ndarray, p: dict) -> dict[str,
     return {**names, "Ca": Ca, "Cb": Cb, "y": Ob * Cb}
 
 
-def gru_step(x: np.ndarray, y: np.ndarray, c: Any, p: dict) -> dict[str, np.ndarray]:
+def gru_step(x, y, c, p):
     R = sigmoid(x @ p["Wr"].T + y @ p["Rr"].T + p["br"])
     Z = sigmoid(x @ p["Wz"].T + y @ p["Rz"].T + p["bz"])
     H = np.tanh(x @ p["Wh"].T + p["bh"] + R * (y @ p["Rh"].T + p["bRh"]))
@@ -51,7 +45,7 @@ STEPS = {"Recurrent": recurrent_step, "Lstm": lstm_step, "Gru": gru_step}
 
 @pytest.mark.parametrize(("steps", "batch"), [(1, 1), (1, 3), (5, 2)])
 @pytest.mark.parametrize("kind", STEPS)
-def test_a_sequence_is_computed_step_by_step(kind: str, steps: int, batch: int) -> None:
+def test_a_sequence_is_computed_step_by_step(kind, steps, batch):
     x = RND.normal(size=(steps, batch, 3))
     harness = run(getattr(bl, kind)(4), {"default": x})
     p = {name: harness.get(f"parameters.{name}") for name in harness.layer.parameter_shapes}
@@ -70,40 +64,29 @@ LSTM_INTERNALS = "Za Zb Ia Ib Fa Fb Oa Ob Ca Cb dZa dZb dIa dIb dFa dFb dOa dOb 
 
 
 @pytest.mark.parametrize(
-    ("layer", "parameters", "internals", "size"),
+    ("create", "parameters", "internals", "size"),
     [
-        (Recurrent(5), "W R bias", "Ha dHa dHb", 5 * 8 + 5),
-        (Clockwork(5), "W R bias timing", "Ha dHa dHb carry time active", 5 * 8 + 10),
-        (Lstm(5), LSTM_PARAMETERS, LSTM_INTERNALS, 4 * 5 * 8 + 35),
-        (
-            ClockworkLstm(5),
-            f"{LSTM_PARAMETERS} timing",
-            f"{LSTM_INTERNALS} carry time active",
-            4 * 5 * 8 + 40,
-        ),
-        (
-            Gru(5),
-            "Wr Wz Wh Rh Rr Rz bRh br bz bh",
-            "Qa Ra Za Ha Rb Zb Hb dQa dRa dZa dHa carry",
-            3 * 5 * 8 + 4 * 5,
-        ),
+        (Recurrent, "W R bias", "Ha dHa dHb", 5 * 8 + 5),
+        (Clockwork, "W R bias timing", "Ha dHa dHb carry time active", 5 * 8 + 10),
+        (Lstm, LSTM_PARAMETERS, LSTM_INTERNALS, 4 * 5 * 8 + 35),
+        (ClockworkLstm, f"{LSTM_PARAMETERS} timing", f"{LSTM_INTERNALS} carry time active",
+         4 * 5 * 8 + 40),
+        (Gru, "Wr Wz Wh Rh Rr Rz bRh br bz bh", "Qa Ra Za Ha Rb Zb Hb dQa dRa dZa dHa carry",
+         3 * 5 * 8 + 4 * 5),
     ],
-)
-def test_names_and_shapes_are_those_of_the_contract(
-    layer: Any, parameters: str, internals: str, size: int
-) -> None:
-    layer = build_layer(layer, {"default": ("T", "B", 3)})
+)  # fmt: skip
+def test_names_and_shapes_are_those_of_the_contract(create, parameters, internals, size):
+    layer = build_layer(create(5), {"default": ("T", "B", 3)})
     assert " ".join(layer.parameter_shapes) == parameters
     assert sum(s.feature_size for s in layer.parameter_shapes.values()) == size
     assert " ".join(layer.internal_shapes) == internals
     assert set(layer.computes_no_gradients_for) == {"timing"} & layer.parameter_shapes.keys()
     assert layer.out_shapes["default"].context_size == 1
-    deltas = [name for name in layer.internal_shapes if name.startswith(("d", "carry"))]
-    backward_only = [n for n, s in layer.internal_shapes.items() if s.is_backward_only]
-    assert backward_only == deltas
+    for name, structure in layer.internal_shapes.items():
+        assert structure.is_backward_only == name.startswith(("d", "carry"))
 
 
-def test_one_parameter_can_have_been_written_by_another_layer() -> None:
+def test_one_parameter_can_have_been_written_by_another_layer():
     """A penalty on Rz alone has added to its gradient; the joint product must not lose that."""
     harness = LayerHarness(build_layer(Lstm(2), {"default": ("T", "B", 3)}))
     harness.resize(3, 2)
@@ -126,7 +109,7 @@ def test_one_parameter_can_have_been_written_by_another_layer() -> None:
 
 
 @pytest.mark.parametrize("activation", ["tanh", "linear"])
-def test_deltas_of_the_lstm_after_the_nonlinearities(activation: str) -> None:
+def test_deltas_of_the_lstm_after_the_nonlinearities(activation):
     harness = run(Lstm(3, activation), {"default": RND.normal(size=(4, 2, 5))})
     dy = run_backward(harness)["default"]
     b = {name: harness.get(f"internals.{name}") for name in harness.layer.internal_shapes}
@@ -143,15 +126,14 @@ def test_deltas_of_the_lstm_after_the_nonlinearities(activation: str) -> None:
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_the_context_of_the_cell_gets_a_delta(masked: bool) -> None:
-    inputs = {"default": RND.normal(size=(4, 2, 3))}
-    if masked:
-        inputs["mask"] = np.array([[0, 1], [1, 0], [0, 1], [1, 1]])[:, :, None].astype(float)
+def test_the_context_of_the_cell_gets_a_delta(masked):
+    mask = np.array([[0, 1], [1, 0], [0, 1], [1, 1]])[:, :, None].astype(float)
+    inputs = {"default": RND.normal(size=(4, 2, 3)), **({"mask": mask} if masked else {})}
     harness = run(Lstm(3), inputs)
     dy = run_backward(harness)["default"]
     cell = harness.values["context.internals.Ca"]
 
-    def objective(changed: np.ndarray) -> float:
+    def objective(changed):
         harness.forward({**harness.values, "context.internals.Ca": changed.reshape(cell.shape)})
         return float((harness.get("outputs.default") * dy).sum())
 
@@ -165,22 +147,22 @@ def test_the_context_of_the_cell_gets_a_delta(masked: bool) -> None:
 class Listing(NumpyHandler):
     """Keeps the formulas of layers that it computes."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(np.float64)
-        self.programs: list[Program] = []
+        self.programs = []
         self.products = 0
 
-    def run_program(self, program: Program, *arrays: Any) -> None:
+    def run_program(self, program, *arrays):
         if program.name not in self.operations():
             self.programs.append(program)
         super().run_program(program, *arrays)
 
-    def dot_add_packed(self, *args: Any, **kwargs: Any) -> None:
+    def dot_add_packed(self, *args, **kwargs):
         self.products += 1
         super().dot_add_packed(*args, **kwargs)
 
 
-def expensive(program: Program) -> int:
+def expensive(program):
     """Return how often a program calls exp, tanh and the like."""
     return sum(not s.operator.cheap and s.operator.kind == "elementwise" for s in program.steps)
 
@@ -190,9 +172,7 @@ def expensive(program: Program) -> int:
     ("create", "functions"),
     [(Recurrent, 1), (Lstm, 5), (Gru, 3), (Clockwork, 1), (ClockworkLstm, 5)],
 )
-def test_a_step_is_one_product_and_one_loop_and_computes_nothing_again(
-    create: Callable, functions: int, masked: bool
-) -> None:
+def test_a_step_is_one_product_and_one_loop_and_computes_nothing_again(create, functions, masked):
     steps, handler = 6, Listing()
     shapes = {"default": ("T", "B", 3), **({"mask": ("T", "B", 1)} if masked else {})}
     harness = LayerHarness(build_layer(create(4), shapes), handler)

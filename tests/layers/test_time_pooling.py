@@ -1,7 +1,5 @@
 """Pooling over time against NumPy: whole sequences, masks, and sequences in parts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -22,13 +20,13 @@ POOLS = {
 }
 
 
-def expected(kind: str, x: np.ndarray, mask: np.ndarray) -> np.ndarray:
+def expected(kind, x, mask):
     """Pool one sequence after the other."""
     kept = [x[:, b][mask[:, b, 0] != 0] for b in range(x.shape[1])]
     return np.array([POOLS[kind](steps) if len(steps) else np.zeros(x.shape[2:]) for steps in kept])
 
 
-def network(kind: str, is_masked: bool, features: tuple[int, ...] = (3,)) -> Network:
+def network(kind, is_masked, features=(3,)):
     shapes = {"default": ("T", "B", *features), "mask": ("T", "B", 1)}
     inp = Input(shapes if is_masked else {"default": shapes["default"]})
     pooling = TimePooling(kind, name="Pool")
@@ -42,17 +40,16 @@ def network(kind: str, is_masked: bool, features: tuple[int, ...] = (3,)) -> Net
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("features", [(3,), (3, 1), (1, 3)])
-def test_only_steps_that_count_are_pooled(kind: str, features: tuple[int, ...]) -> None:
+def test_only_steps_that_count_are_pooled(kind, features):
     x = X.reshape(5, 4, *features)
     for is_masked, mask in ((True, MASK), (False, np.ones((5, 4, 1)))):
-        found = network(kind, is_masked, features).predict(
-            {"default": x, "mask": mask}, batch_size=3
-        )
+        net = network(kind, is_masked, features)
+        found = net.predict({"default": x, "mask": mask}, batch_size=3)
         np.testing.assert_allclose(found, expected(kind, x, mask), rtol=1e-5)
 
 
 @pytest.mark.parametrize("smallest", [-np.inf, -1e300])
-def test_the_largest_of_the_smallest_numbers_is_what_counts(smallest: float) -> None:
+def test_the_largest_of_the_smallest_numbers_is_what_counts(smallest):
     net = network("max", True)
     net.set_handler(NumpyHandler(float))
     found = net.predict({"default": np.full_like(X, smallest), "mask": MASK})
@@ -63,9 +60,7 @@ def test_the_largest_of_the_smallest_numbers_is_what_counts(smallest: float) -> 
 @pytest.mark.parametrize("length", [1, 2, 4, 9])
 @pytest.mark.parametrize("is_masked", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_parts_of_sequences_are_pooled_from_their_beginning_on(
-    kind: str, is_masked: bool, length: int
-) -> None:
+def test_parts_of_sequences_are_pooled_from_their_beginning_on(kind, is_masked, length):
     """So the last part gives what the whole sequence gives, also for those that ended before."""
     data = {"default": X, "mask": MASK} if is_masked else {"default": X}
     net, state = network(kind, is_masked), []

@@ -1,14 +1,10 @@
 """What layers compute at the edges, and where `test_formulas` does not reach."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
 from brainstorm import layers as bl
-from brainstorm.handlers import Handler, NumpyHandler
+from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.network import Network
 from brainstorm.testing import LayerHarness, build_layer
@@ -49,7 +45,7 @@ EDGES = {
 
 
 @pytest.mark.parametrize("name", EDGES)
-def test_values_and_deltas_at_the_edges(name: str) -> None:
+def test_values_and_deltas_at_the_edges(name):
     layer, given, value, slope = EDGES[name]
     harness = run(layer, {port: np.array([[numbers]]) for port, numbers in given.items()})
     output = "loss" if "outputs.loss" in harness.paths("outputs") else "default"
@@ -59,7 +55,7 @@ def test_values_and_deltas_at_the_edges(name: str) -> None:
     np.testing.assert_allclose(harness.get("input_deltas.default"), expected, atol=1e-15)
 
 
-def test_the_delta_of_a_product_with_zeros_is_that_of_the_others() -> None:
+def test_the_delta_of_a_product_with_zeros_is_that_of_the_others():
     x = np.ones((1, 1, 2))
     harness = run(bl.Multiply(3), {"inputs_1": x, "inputs_2": x * 0, "inputs_3": x * 2})
     dy = run_backward(harness)["default"]
@@ -69,7 +65,7 @@ def test_the_delta_of_a_product_with_zeros_is_that_of_the_others() -> None:
 
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("shape", [("T", "B", 2), ("B", 2, 2), (2, 2), (4,)])
-def test_a_loss_is_divided_by_the_batch_size_alone(shape: tuple, batch: int) -> None:
+def test_a_loss_is_divided_by_the_batch_size_alone(shape, batch):
     harness = LayerHarness(build_layer(bl.Loss(0.5), {"default": shape}))
     harness.resize(5, batch)
     values, share = harness.sample(np.random.RandomState(0)), 0.5 / (batch if "B" in shape else 1)
@@ -80,14 +76,14 @@ def test_a_loss_is_divided_by_the_batch_size_alone(shape: tuple, batch: int) -> 
     np.testing.assert_allclose(harness.get("input_deltas.default"), share)
 
 
-def test_the_first_of_equal_channels_is_the_largest() -> None:
+def test_the_first_of_equal_channels_is_the_largest():
     x = RND.normal(2.0, 3.0, size=(2, 3, 6)).round()
     harness = run(bl.ChannelPooling(3), {"default": x})
     first = x.reshape(2, 3, 2, 3).argmax(-1) + np.array([0, 3])
     np.testing.assert_array_equal(harness.get("internals.argmax"), first)
 
 
-def test_fully_connected_shapes_and_defaults() -> None:
+def test_fully_connected_shapes_and_defaults():
     layer = build_layer(bl.FullyConnected(), {"default": ("T", "B", 2, 3)})
     assert layer.get_shape("outputs.default").shape == ("T", "B", 2, 3)
     assert list(layer.parameter_shapes) == ["W", "bias"]
@@ -96,7 +92,7 @@ def test_fully_connected_shapes_and_defaults() -> None:
     assert layer.get_shape("outputs.default").shape == ("T", "B", 2, 2)
 
 
-def test_norms_have_a_scale_for_each_feature_and_defaults() -> None:
+def test_norms_have_a_scale_for_each_feature_and_defaults():
     gamma = build_layer(bl.LayerNorm(), {"default": ("T", "B", 2, 3)}).parameter_shapes["gamma"]
     assert gamma.shape == (2, 3)
     layer = build_layer(bl.LocalResponseNormalization(), {"default": ("T", "B", 3)})
@@ -106,7 +102,7 @@ def test_norms_have_a_scale_for_each_feature_and_defaults() -> None:
         assert build_layer(create(), {"default": ("T", "B", 3)}).epsilon == 1e-5
 
 
-def test_bilinear_upsampling_is_exact_on_a_plane_but_at_its_edges() -> None:
+def test_bilinear_upsampling_is_exact_on_a_plane_but_at_its_edges():
     rows, columns = np.mgrid[0:4.0, 0:3.0]
     x = (2 * rows - 3 * columns).reshape(1, 1, 4, 3, 1)
     y = run(bl.Upsampling2D(2, "bilinear"), {"default": x}).get("outputs.default")
@@ -116,9 +112,7 @@ def test_bilinear_upsampling_is_exact_on_a_plane_but_at_its_edges() -> None:
 
 @pytest.mark.parametrize(("kind", "reached"), [("nearest", (2, 3)), ("bilinear", (1, 4))])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_upsampling_keeps_nan_and_infinity_where_they_are(
-    kind: str, reached: tuple[int, int], bad: float
-) -> None:
+def test_upsampling_keeps_nan_and_infinity_where_they_are(kind, reached, bad):
     x = np.ones((1, 1, 5, 1, 1))
     x[0, 0, 1] = bad
     found = run(bl.Upsampling2D((2, 1), kind), {"default": x}, handler=NumpyHandler(float))
@@ -128,7 +122,7 @@ def test_upsampling_keeps_nan_and_infinity_where_they_are(
 
 @pytest.mark.parametrize("handler", [NumpyHandler(np.float64), NativeHandler()])
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
-def test_what_a_mask_leaves_out_may_be_anything(wrong: float, handler: NumpyHandler) -> None:
+def test_what_a_mask_leaves_out_may_be_anything(wrong, handler):
     x, mask = np.full((2, 1, 3), [[[1.0]], [[wrong]]]), np.array([[[2.0]], [[0.0]]])
     harness = run(bl.Mask(), {"default": x, "mask": mask}, handler=handler)
     np.testing.assert_array_equal(harness.get("outputs.default")[:, 0, 0], [2.0, 0.0])
@@ -136,7 +130,7 @@ def test_what_a_mask_leaves_out_may_be_anything(wrong: float, handler: NumpyHand
     np.testing.assert_array_equal(harness.get("input_deltas.default")[1], np.zeros((1, 3)))
 
 
-def of_indirect_targets(create: Any, handler: Handler, targets: list, mask: list) -> Network:
+def of_indirect_targets(create, handler, targets, mask):
     """Return a network after both passes, whose targets come out of a layer and are masked."""
     shapes = {"default": ("T", "B", 3), "both": ("T", "B", 2), "mask": ("T", "B", 1)}
     inp, loss, kept = bl.Input(shapes), create(name="Out"), bl.Mask()
@@ -163,9 +157,7 @@ def of_indirect_targets(create: Any, handler: Handler, targets: list, mask: list
     ],
     ids=["SoftmaxCE", "weighted", "HingeLoss"],
 )
-def test_targets_that_are_no_classes_have_no_loss_unless_they_are_masked(
-    create: Any, wrong: float, handler: Handler
-) -> None:
+def test_targets_that_are_no_classes_have_no_loss_unless_they_are_masked(create, wrong, handler):
     right = of_indirect_targets(create, handler, [1.0, 2.0, 0.0], [1, 1, 0])
     masked = of_indirect_targets(create, handler, [1.0, 2.0, wrong], [1, 1, 0])
     counted = of_indirect_targets(create, handler, [1.0, 2.0, wrong], [1, 1, 1])

@@ -1,9 +1,5 @@
 """Weights of samples: a Mask between a loss layer and its Loss."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -11,18 +7,18 @@ from brainstorm import layers as bl
 from brainstorm.handlers import NumpyHandler
 from brainstorm.network import Network
 from brainstorm.testing import build_layer
-from tests.layers.cases import CASES, Case
+from tests.layers.cases import CASES
 
 T, B = 3, 4
 WEIGHTS = np.array([0.25, 2.0, 0.0, 1.5])
 
 
-def output_of(case: Case) -> str:
+def output_of(case):
     """Return the name of a layer's output that is a loss."""
     return "default" if case.create().layer.layer_type == "BinomialCrossEntropy" else "loss"
 
 
-def loss_of(case: Case) -> Any:
+def loss_of(case):
     """Return the structure of a layer's loss; None for layers without one, or without samples."""
     layer = build_layer(case.create(), case.in_shapes)
     structure = None if layer.has_loss else layer.out_shapes.get(output_of(case))
@@ -32,7 +28,7 @@ def loss_of(case: Case) -> Any:
 LOSSES = {case.name: case for case in CASES if loss_of(case) is not None}
 
 
-def results(case: Case, is_weighted: bool) -> dict[str, np.ndarray]:
+def results(case, is_weighted):
     """Return the losses of single samples, the total, and the input deltas of a network."""
     shape = loss_of(case).shape
     weights = (*shape[: shape.index("B") + 1], 1)
@@ -64,7 +60,7 @@ def results(case: Case, is_weighted: bool) -> dict[str, np.ndarray]:
     }
 
 
-def test_all_losses_are_here() -> None:
+def test_all_losses_are_here():
     kinds = {case.create().layer.layer_type for case in LOSSES.values()}
     assert kinds == {
         *("SoftmaxCE", "SigmoidCE", "SquaredError", "HuberLoss", "BinomialCrossEntropy"),
@@ -73,7 +69,7 @@ def test_all_losses_are_here() -> None:
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_a_mask_behind_a_loss_weighs_samples_and_their_gradients(name: str) -> None:
+def test_a_mask_behind_a_loss_weighs_samples_and_their_gradients(name):
     plain, weighted = (results(LOSSES[name], is_weighted) for is_weighted in (False, True))
     np.testing.assert_array_equal(weighted["loss"], plain["loss"])
     axis = loss_of(LOSSES[name]).shape.index("B")

@@ -1,9 +1,5 @@
 """Layers with windows: rounding up, ties, padding alone, and defaults. Values: `test_formulas`."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -22,7 +18,7 @@ from tests.layers.running import run, run_backward
         (bl.ConvolutionTranspose2D(1, 1), (2, 2, 1), "rel"),
     ],
 )
-def test_activation_when_none_is_named(layer: Any, features: Any, activation: str) -> None:
+def test_activation_when_none_is_named(layer, features, activation):
     assert layer.layer.layer_kwargs.pop("activation") == "rel"
     assert build_layer(layer, {"default": ("T", "B", *features)}).activation == activation
 
@@ -41,22 +37,20 @@ def test_activation_when_none_is_named(layer: Any, features: Any, activation: st
     ],
 )
 @pytest.mark.parametrize(("kind", "best"), [("max", np.max), ("avg", np.mean)])
-def test_rounded_up_every_cell_is_in_a_window(
-    kind: str, best: Any, size: int, kernel: int, stride: int, padding: Any, cells: list
-) -> None:
+def test_rounded_up_every_cell_is_in_a_window(kind, best, size, kernel, stride, padding, cells):
     x = np.random.RandomState(1).normal(size=(1, 1, size, 1))
     layer = bl.Pooling1D(kernel, kind, stride, padding, ceil_mode=True)
     found = run(layer, {"default": x}).get("outputs.default")[0, 0, :, 0]
     np.testing.assert_allclose(found, [best(x[0, 0, a:b]) for a, b in cells])
 
 
-def test_the_first_of_equal_maxima_in_a_volume_gets_the_delta() -> None:
+def test_the_first_of_equal_maxima_in_a_volume_gets_the_delta():
     harness = run(bl.Pooling3D(2), {"default": np.zeros((1, 1, 2, 2, 2, 1))})
     run_backward(harness)
     assert np.flatnonzero(harness.get("input_deltas.default")).tolist() == [0]
 
 
-def test_argmax_is_a_flat_index_of_the_first_maximum_and_minus_one_over_padding_alone() -> None:
+def test_argmax_is_a_flat_index_of_the_first_maximum_and_minus_one_over_padding_alone():
     x = np.zeros((1, 1, 2, 3, 2))
     x[0, 0, 1, 2, 1] = 5.0
     harness = run(bl.Pooling2D((2, 3)), {"default": x})
@@ -68,14 +62,14 @@ def test_argmax_is_a_flat_index_of_the_first_maximum_and_minus_one_over_padding_
 
 
 @pytest.mark.parametrize("create", [bl.Pooling2D, bl.GlobalPooling2D])
-def test_average_pooling_has_no_argmax(create: Any) -> None:
+def test_average_pooling_has_no_argmax(create):
     window = {"kernel_size": 1} if create is bl.Pooling2D else {}
     for kind, internals in (("max", ["argmax"]), ("avg", [])):
         layer = build_layer(create(type=kind, **window), {"default": ("T", "B", 2, 2, 1)})
         assert list(layer.internal_shapes) == internals
 
 
-def test_pooling_ignores_activation_function() -> None:
+def test_pooling_ignores_activation_function():
     construction = bl.Pooling2D((1, 1))
     construction.layer.layer_kwargs["activation_function"] = "whatever"
     layer = build_layer(construction, {"default": ("T", "B", 2, 2, 1)})

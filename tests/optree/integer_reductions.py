@@ -1,7 +1,5 @@
 """Reductions of integers, drawn by hypothesis, and what NumPy says that they are."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Every operator that works element by element, and every activation, of operands with NaN."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from brainstorm.optree import OPERATORS, Variable, evaluate

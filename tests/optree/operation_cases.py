@@ -1,7 +1,5 @@
 """Trees with products, indexing and scans, which are no loops, among loops: for every executor."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from brainstorm.optree import Variable, gradients

@@ -3,7 +3,7 @@
 import hypothesis.extra.numpy as hnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brainstorm.optree import OPERATORS, OpTreeNode, Variable, evaluate, linearise
@@ -43,6 +43,7 @@ def into(trees, bindings, dtypes):
     return outputs
 
 
+@settings(max_examples=50)
 @given(integer_reductions.arrays())
 def test_reductions_of_integers_are_those_of_numpy(case):
     integer_reductions.check(*case, into)
@@ -115,14 +116,14 @@ def test_outputs_of_any_type_are_converted_to_and_added_to(out):
 @pytest.mark.parametrize(
     ("shape", "axis"),
     [
-        ((10**8,), None),
-        ((10**8, 1), 0),
-        ((10**7, 10), 0),
-        ((10, 10**7), 1),
-        ((10**4, 10**4), None),
-        ((10**4, 5, 2000), (0, 2)),
-        ((5 * 10**6, 4, 5), (0, 1)),
-        ((4, 5 * 10**6, 5), 1),
+        ((10**7,), None),
+        ((10**7, 1), 0),
+        ((10**6, 10), 0),
+        ((10, 10**6), 1),
+        ((10**4, 10**3), None),
+        ((10**4, 5, 200), (0, 2)),
+        ((5 * 10**5, 4, 5), (0, 1)),
+        ((4, 5 * 10**5, 5), 1),
     ],
 )
 def test_sums_of_many_numbers_are_exact_in_float32(shape, axis):
@@ -145,8 +146,7 @@ def test_sums_of_many_different_numbers_are_exact_in_float32(order, axis):
 @pytest.mark.parametrize("build", [fn.logsumexp, lambda x, axis: fn.log(fn.sum(fn.exp(x), axis))])
 def test_sums_within_other_operators_are_exact(build):
     array = np.broadcast_to(np.float32(-1), (10**7, 1))
-    x = Variable(array.shape)
-    (found,) = evaluate(build(x, 0), {x: array})
+    found = computed(lambda x: build(x, 0), array, np.float32)
     np.testing.assert_allclose(found, [[np.log(10**7) - 1]], rtol=1e-6)
 
 
@@ -274,6 +274,7 @@ TREES = [
 ]  # fmt: skip
 
 
+@settings(max_examples=50)
 @given(
     reads=st.tuples(*[views()] * 3),
     writes=st.lists(
@@ -309,6 +310,7 @@ def test_inputs_and_outputs_of_different_types_may_share_bytes(dtype):
     np.testing.assert_array_equal(out, expected)
 
 
+@settings(max_examples=50)
 @given(
     array=hnp.arrays(
         np.float64, hnp.array_shapes(max_dims=4, max_side=4), elements=st.floats(-5, 5)

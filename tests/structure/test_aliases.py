@@ -23,15 +23,15 @@ from tests.networks import (
 
 
 def twins(layer_type=bl.FullyConnected, **kwargs):
-    first = layer_type(4, "tanh", name="First")
-    second = layer_type(4, "tanh", name="Second").share_parameters_with(first)
-    return classifier(first, second)
+    first = layer_type(2, "tanh", name="First")
+    second = layer_type(2, "tanh", name="Second").share_parameters_with(first)
+    return classifier(first, second, features=(2,))
 
 
 @pytest.mark.parametrize("layer_type", [bl.FullyConnected, bl.Recurrent, bl.Lstm])
 def test_shared_parameters_are_one_memory_with_summed_gradients(layer_type):
     net = checked(twins(layer_type))
-    projection = 4 * 3 + 3
+    projection = 2 * 3 + 3
     assert net.parameters_size == net.buffer.First.parameters._full_buffer.size + projection
     for name, array in net.buffer.First.parameters.items():
         shared = net.buffer.Second.parameters[name]

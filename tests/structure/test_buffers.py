@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brainstorm.errors import NetworkValidationError, OutOfMemoryError
@@ -146,6 +146,7 @@ def test_memory_only_grows(counting):
     assert address(counting.buffers[2]) == label
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=6))
 def test_memory_suffices_for_all_sizes_so_far(sizes):
     manager = BufferManager(LAYOUT, HUBS, NumpyHandler(np.float64))
@@ -167,6 +168,7 @@ def test_memory_suffices_for_all_sizes_so_far(sizes):
     assert manager.size <= sum(-(-n // 16) * 16 for n in largest)
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(*[st.integers(1, 4)] * 2, st.sampled_from(PATHS)), max_size=12))
 def test_arrays_of_earlier_sizes_are_those_that_would_be_created(steps):
     manager = BufferManager(LAYOUT, HUBS, NumpyHandler(np.float32))

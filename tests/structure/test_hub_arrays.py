@@ -32,7 +32,7 @@ def expected():
     return {B: net.predict(x, PATH) for B, x in DATA.items()}
 
 
-def check(net, expected, order=(3, 1, 2, 3, 4)):
+def check(net, expected, order=(3, 1, 2)):
     for B in order:
         np.testing.assert_array_equal(net.predict(DATA[B], PATH), expected[B])
         for view in (net.buffer.Out.outputs, net.buffer.Loss.inputs):
@@ -78,7 +78,7 @@ def interrupt_at(number, function, *arguments, files=FILES):
 
 @pytest.mark.parametrize("B", [3, 4, 5], ids=["known size", "new size", "growth"])
 def test_a_change_of_sizes_may_be_interrupted_anywhere(B, expected):
-    for number in itertools.count(1, 2):
+    for number in itertools.count(1, 4 if B == 5 else 2):
         net = network()
         for size in (4, 1, 2, 3, 2) if B == 4 else (1, 2, 3, 2):
             net.predict(DATA[size], PATH)

@@ -173,7 +173,7 @@ def wirings(draw):
     return inp
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(wirings(), st.booleans(), st.booleans())
 def test_any_wiring_of_any_layers(wiring, keep, accumulate):
     Rehearsal(wiring, keep, accumulate).check(offset=100 if accumulate else 0)

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brainstorm.structure.hubs import Hub
@@ -55,6 +55,7 @@ def test_hubs_that_live_always_follow_each_other_in_the_buffer_of_their_type(ite
     assert totals == [-(-(slices[i][1]) // step) * step for i in (1, 2, 4)]
 
 
+@settings(max_examples=50)
 @given(hub_lists, st.integers(1, 5), st.integers(1, 5))
 def test_hubs_that_live_together_have_memory_of_their_own(hubs, T, B):
     totals, slices, shapes = get_total_size_slices_and_shapes(hubs, T, B)
@@ -74,6 +75,7 @@ def test_hubs_that_live_together_have_memory_of_their_own(hubs, T, B):
                 assert stop <= start
 
 
+@settings(max_examples=50)
 @given(hub_lists)
 def test_sharing_never_takes_more(hubs):
     assert measure_bytes(hubs, 3, 2, 4) <= measure_bytes(without_sharing(hubs), 3, 2, 4)
