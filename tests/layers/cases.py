@@ -110,6 +110,20 @@ def case(
     )
 
 
+def numbers_for(
+    case: Case,
+    shapes: Mapping[str, tuple[Any, ...]],
+    rnd: np.random.RandomState,
+    sizes: Mapping[Any, int],
+) -> dict[str, np.ndarray]:
+    """Return data of these shapes for a case, with these sizes for T, B and S."""
+    data = {}
+    for port, shape in shapes.items():
+        draw = case.inputs.get(port, lambda shape, rnd: rnd.normal(size=shape))
+        data[port] = draw(tuple(sizes.get(n, n) for n in shape), rnd)
+    return data
+
+
 ACTIVATIONS = (
     *("sigmoid", "rel", "tanh", "linear", "el"),
     *("softplus", "leaky_rel", "gelu", "silu", "hard_sigmoid", "exp"),

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 
-from brainstorm import Network
 from brainstorm import layers as bl
 from brainstorm.handlers import NumpyHandler
-from brainstorm.initializers import Gaussian
 from brainstorm.testing import LayerHarness, build_layer
-from tests.layers.cases import CASES
+from tests.layers.cases import CASES, numbers_for
+from tests.networks import checked
 from tests.poisoning import poison
 
 FLOAT64 = NumpyHandler(np.float64)
@@ -17,42 +16,23 @@ SIZES = ((3, 2), (1, 1), (4, 3))
 ALONE = [case for case in CASES if not case.name.startswith("Tied")]
 
 
-def wire(case):
+def make(case, memory):
     """Put a no-op in front of every input over time, and a loss behind every output."""
-    source = bl.Input({**case.in_shapes, "beside": ("T", "B", 1)})
-    layer = case.create()
+    source, layer = bl.Input({**case.in_shapes, "beside": ("T", "B", 1)}), case.create()
     for port, shape in case.in_shapes.items():
-        if shape[0] == "T":
-            source - port >> bl.NoOp() >> port - layer
-        else:
-            source - port >> port - layer
+        before = source - port >> bl.NoOp() if shape[0] == "T" else source - port
+        before >> port - layer
     for output in build_layer(layer, case.in_shapes).out_shapes:
         layer - output >> bl.Loss(name=f"loss_of_{output}")
     source - "beside" >> bl.Loss(name="loss_beside")
-    return source
-
-
-def make(case, memory):
-    net = Network.from_layer(wire(case), seed=1, handler=FLOAT64, memory=memory)
+    net = checked(source, FLOAT64, memory=memory)
     net.keep_input_deltas = True
-    net.initialize(Gaussian(0.5))
-    for name, layer in net.layers.items():
-        for parameter in layer.parameter_shapes:
-            source, target = case.inputs.get(f"parameters.{parameter}"), net.buffer[name].parameters
-            if source is not None:
-                values = source(tuple(target[parameter].shape), np.random.RandomState(0))
-                FLOAT64.set_from_numpy(target[parameter], values)
+    for path, draw in case.inputs.items():
+        kind, _, name = path.partition(".")
+        if kind == "parameters":
+            target = net.buffer[layer.layer.name].parameters[name]
+            FLOAT64.set_from_numpy(target, draw(tuple(target.shape), np.random.RandomState(0)))
     return net
-
-
-def provide(net, case, T, B):
-    rnd = np.random.RandomState(T)
-    data = {}
-    for name, structure in net.layers["Input"].out_shapes.items():
-        shape = structure.get_shape(T, B)
-        source = case.inputs.get(name)
-        data[name] = rnd.normal(size=shape) if source is None else source(shape, rnd)
-    net.provide_external_data(data)
 
 
 @pytest.mark.parametrize("case", ALONE, ids=lambda case: case.name)
@@ -60,9 +40,11 @@ def test_a_layer_gives_the_same_bits_from_what_the_plan_keeps(case):
     """That what lives at the same time lies apart: tests/structure/test_placement.py."""
     nets = [make(case, memory) for memory in ("inspectable", "compact")]
     poison(nets[1])
+    shapes = {**case.in_shapes, "beside": ("T", "B", 1)}
     for T, B in SIZES if (1, 1) in case.sizes else SIZES[::2]:
+        sizes = {"T": T, "B": B, "S": 1}
         for net in nets:
-            provide(net, case, T, B)
+            net.provide_external_data(numbers_for(case, shapes, np.random.RandomState(T), sizes))
             net.forward_pass(training_pass=True)
         assert nets[0].get_loss_values() == nets[1].get_loss_values()
         for net in nets:

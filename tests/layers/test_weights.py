@@ -7,7 +7,7 @@ from brainstorm import layers as bl
 from brainstorm.handlers import NumpyHandler
 from brainstorm.network import Network
 from brainstorm.testing import build_layer
-from tests.layers.cases import CASES
+from tests.layers.cases import CASES, numbers_for
 
 T, B = 3, 4
 WEIGHTS = np.array([0.25, 2.0, 0.0, 1.5])
@@ -32,8 +32,7 @@ def results(case, is_weighted):
     """Return the losses of single samples, the total, and the input deltas of a network."""
     shape = loss_of(case).shape
     weights = (*shape[: shape.index("B") + 1], 1)
-    shapes = {**case.in_shapes, "weights": weights}
-    inp, loss, mask = bl.Input(shapes), case.create(), bl.Mask(name="Weighted")
+    inp, loss, mask = bl.Input({**case.in_shapes, "weights": weights}), case.create(), bl.Mask()
     for port in case.in_shapes:
         inp - port >> port - loss
     if is_weighted:
@@ -43,21 +42,15 @@ def results(case, is_weighted):
         loss - output_of(case) >> bl.Loss()
     net = Network.from_layer(inp, handler=NumpyHandler(np.float64))
     net.keep_input_deltas = True
-    rnd, data = np.random.RandomState(0), {}
-    for port, given in case.in_shapes.items():
-        sizes = tuple({"T": T, "B": B}.get(size, size) for size in given)
-        draw = case.inputs.get(port, lambda shape, rnd: rnd.normal(size=shape))
-        data[port] = draw(sizes, rnd)
-    column = np.broadcast_to(WEIGHTS[:, None], [{"T": T, "B": B}.get(n, n) for n in weights])
+    sizes = {"T": T, "B": B}
+    data = numbers_for(case, case.in_shapes, np.random.RandomState(0), sizes)
+    column = np.broadcast_to(WEIGHTS[:, None], [sizes.get(n, n) for n in weights])
     net.provide_external_data({**data, "weights": column}, all_inputs=is_weighted)
     net.forward_pass(training_pass=True)
     net.backward_pass()
     name = loss.layer.name
-    return {
-        "loss": net.get(f"{name}.outputs.{output_of(case)}"),
-        "total": net.get("Loss.outputs.loss"),
-        "deltas": net.get(f"{name}.input_deltas.default"),
-    }
+    paths = f"{name}.outputs.{output_of(case)}", "Loss.outputs.loss", f"{name}.input_deltas.default"
+    return map(net.get, paths)
 
 
 def test_all_losses_are_here():
@@ -70,12 +63,11 @@ def test_all_losses_are_here():
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_mask_behind_a_loss_weighs_samples_and_their_gradients(name):
-    plain, weighted = (results(LOSSES[name], is_weighted) for is_weighted in (False, True))
-    np.testing.assert_array_equal(weighted["loss"], plain["loss"])
-    axis = loss_of(LOSSES[name]).shape.index("B")
-    by_sample = np.moveaxis(plain["loss"], axis, 0).reshape(B, -1).sum(1)
-    np.testing.assert_allclose(weighted["total"], WEIGHTS @ by_sample / B)
-    deltas = np.moveaxis(plain["deltas"], plain["deltas"].shape.index(B), 0)
-    expected = deltas * WEIGHTS.reshape(B, *(1,) * (deltas.ndim - 1))
-    found = np.moveaxis(weighted["deltas"], weighted["deltas"].shape.index(B), 0)
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
+    losses, _, deltas = results(LOSSES[name], is_weighted=False)
+    same, total, weighted = results(LOSSES[name], is_weighted=True)
+    np.testing.assert_array_equal(same, losses)
+    by_sample = np.moveaxis(losses, loss_of(LOSSES[name]).shape.index("B"), 0).reshape(B, -1)
+    np.testing.assert_allclose(total, WEIGHTS @ by_sample.sum(1) / B)
+    axis = deltas.shape.index(B)
+    expected = np.moveaxis(deltas, axis, -1) * WEIGHTS
+    np.testing.assert_allclose(np.moveaxis(weighted, axis, -1), expected, rtol=1e-12, atol=1e-15)

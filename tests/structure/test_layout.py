@@ -31,12 +31,8 @@ def lay_out(some_layer, **kwargs):
 def four_layers():
     inp = Input({"default": ("T", "B", 2)})
     a, b, c, d = (FullyConnected(n, name=x) for n, x in ((3, "A"), (5, "B"), (7, "C"), (11, "D")))
-    inp >> a
-    inp >> b
-    a >> c
-    b >> c
-    b >> d
-    c >> d
+    for start, end in ((inp, a), (inp, b), (a, c), (b, c), (b, d), (c, d)):
+        start >> end
     return inp
 
 
@@ -56,13 +52,10 @@ def test_the_worked_example():
 
 
 def test_without_parameters_the_flat_arrays_are_empty():
-    inp = Input({"default": ("T", "B", 2)})
-    inp >> Loss()
-    _, nodes, _ = lay_out(inp)
+    net = Network.from_layer(Input({"default": ("T", "B", 2)}) >> Loss())
+    nodes = net._buffer_manager.nodes
     assert nodes["parameters"]["@slice"] == nodes["gradients"]["@slice"] == (0, 0)
-    net = Network.from_layer(inp)
-    assert net.buffer.parameters.shape == (0,)
-    assert net.get("gradients").shape == (0,)
+    assert net.get("parameters").shape == net.get("gradients").shape == (0,)
 
 
 def test_what_cannot_be_adjacent_is_copied():
@@ -85,14 +78,12 @@ def test_image_maps_are_joined_per_channel():
 
 
 def skip_chain(length, skips):
-    inp = Input({"default": ("T", "B", 1)})
-    members = [inp]
+    members = [Input({"default": ("T", "B", 1)})]
     for i in range(length):
-        layer = FullyConnected(1, name=f"F{i}")
+        members.append(FullyConnected(1, name=f"F{i}"))
         for skip in skips:
-            members[-min(skip, len(members))] >> layer
-        members.append(layer)
-    return inp
+            members[-1 - min(skip, len(members) - 1)] >> members[-1]
+    return members[0]
 
 
 @pytest.mark.parametrize("skips", [(1, 2, 3), (2, 3)])
@@ -103,18 +94,15 @@ def test_long_skip_chains_need_no_search_and_no_copy(skips):
 
 
 def test_joint_buffers_are_adjacent():
-    inp = Input({"default": ("T", "B", 2)})
-    inp >> Lstm(3, name="Lstm")
-    net = Network.from_layer(inp, handler=NumpyHandler())
+    net = Network.from_layer(Input({"default": ("T", "B", 2)}) >> Lstm(3), handler=NumpyHandler())
     net.provide_external_data({"default": np.zeros((4, 5, 2))})
     internals, parameters = net.buffer.Lstm.internals, net.buffer.Lstm.parameters
     gates = internals.joint("Za", "Ia", "Fa", "Oa")
-    assert gates.shape == (5, 5, 12)
-    internals.Fa[...] = 7
-    assert (gates[..., 6:9] == 7).all()
     weights = parameters.joint("Wz", "Wi", "Wf", "Wo")
+    assert (gates.shape, weights.shape) == ((5, 5, 12), (12, 2))
+    internals.Fa[...] = 7
     parameters.Wo[...] = 3
-    assert weights.shape == (12, 2)
+    assert (gates[..., 6:9] == 7).all()
     assert (weights[9:] == 3).all()
     with pytest.raises(KeyError, match="unknown joint buffer 'Za, Ia'.*Za, Ia, Fa, Oa"):
         internals.joint("Za", "Ia")
@@ -128,10 +116,9 @@ class UnknownJointLayerImpl(Layer):
 
 
 def test_joint_buffers_must_exist():
-    inp = Input({"default": ("T", "B", 2)})
-    inp >> ConstructionWrapper.create(UnknownJointLayerImpl, name="Odd")
+    odd = ConstructionWrapper.create(UnknownJointLayerImpl, name="Odd")
     with pytest.raises(ValueError, match="layer 'Odd', joint_buffers: unknown internal 'c'"):
-        Network.from_layer(inp)
+        Network.from_layer(Input({"default": ("T", "B", 2)}) >> odd)
 
 
 def test_only_deltas_that_lead_to_parameters_have_memory():
