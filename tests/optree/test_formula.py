@@ -60,25 +60,18 @@ def test_an_input_that_is_not_used_may_be_given():
 
 def test_one_program_per_shapes_and_types():
     double, single = np.zeros((2, 3)), np.zeros((2, 3), np.float32)
-    assert gated.program(double, double) is gated.program(double.copy(), double)
-    assert gated.program(double, double) is not gated.program(single, single)
-    assert gated.program(double, double) is not gated.program(double, double[:1])
-
-
-def test_variables_are_called_like_the_arguments():
-    program = gated.program(np.zeros(2), np.zeros(2))
+    program = gated.program(double, double)
+    assert gated.program(double.copy(), double) is program
+    assert gated.program(single, single) is not program
+    assert gated.program(double, double[:1]) is not program
     assert [variable.name for variable in program.inputs] == ["x", "gate"]
-    several = formula(lambda *xs: xs[0] + xs[1])
-    assert [v.name for v in several.program(np.zeros(2), np.zeros(2)).inputs] == ["xs0", "xs1"]
+    several = formula(lambda *xs: xs[0] + xs[1]).program(double, double)
+    assert [variable.name for variable in several.inputs] == ["xs0", "xs1"]
 
 
-def test_it_keeps_name_and_docstring():
-    assert (gated.__name__, gated.__doc__, repr(gated)) == (
-        "gated", "Document it.", "<formula gated>"
-    )  # fmt: skip
-
-
-def test_a_wrong_number_of_arrays_names_the_formula():
+def test_it_keeps_name_and_docstring_which_messages_have():
+    texts = gated.__name__, gated.__doc__, repr(gated)
+    assert texts == ("gated", "Document it.", "<formula gated>")
     with pytest.raises(ValidationError, match=r"formula 'gated': missing .* 'gate'; got 1 arrays"):
         gated.program(np.zeros(2))
 

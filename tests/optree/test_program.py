@@ -13,41 +13,30 @@ def names(program):
     return [step.operator.name for step in program.steps]
 
 
-def test_equal_computations_become_one_step():
+def test_equal_computations_become_one_step_and_equal_identities_one_input():
     x, y = variables([(2, 3)] * 2)
     program = linearise([fn.exp(x * y), fn.exp(x * y) + fn.sum(x * y, 1), fn.sum(x * y, 0)])
     assert names(program) == ["mul", "exp", "sum", "add", "sum"]
-
-
-def test_variables_of_equal_identity_are_one_input():
     twins = [Variable((2,), name=n, identity="same") for n in "ab"]
     program = linearise(twins[0] * 2 + twins[1] * 2)
-    assert len(program.inputs) == 1
-    assert names(program) == ["mul", "add"]
+    assert (len(program.inputs), names(program)) == (1, ["mul", "add"])
 
 
 def test_steps_and_liveness():
     x, y = variables([(2, 3), (3,)], np.float32)
-    tree = fn.sum((x * y + 1) * (x * y), axis=0)
-    program = linearise([tree, x])
+    program = linearise([fn.sum((x * y + 1) * (x * y), axis=0), x])
     mul, add, product, total = program.steps
     assert program.inputs == (x, y)
-    assert mul.operands == (0, 1)
-    assert (mul.result, mul.frees) == (2, ())
+    assert (mul.operands, mul.result, mul.frees) == ((0, 1), 2, ())
     assert add.operands == (2, Constant(1.0))
     assert product.frees == (2, 3)
     assert total.params == {"axis": (0,), "keepdims": True}
-    assert total.frees == (4,)
-    assert program.outputs == (5, 0)
+    assert (total.frees, program.outputs) == ((4,), (5, 0))
     assert [program.shape_of(i) for i in range(6)] == [(2, 3), (3,), *[(2, 3)] * 3, (1, 3)]
     assert program.dtype_of(0) == program.dtype_of(5) == np.float32
-
-
-def test_outputs_are_never_freed():
-    (x,) = variables([(2,)])
     y = fn.exp(x)
     program = linearise([y, y * 2, y])
-    assert all(step.frees == () for step in program.steps)
+    assert all(step.frees == () for step in program.steps)  # outputs never are
     assert program.outputs == (1, 2, 1)
 
 
@@ -96,30 +85,29 @@ def test_programs_of_nested_composites_grow_linearly():
     assert size(20) - size(10) == size(30) - size(20)
 
 
-def test_something_else_than_a_tree():
-    with pytest.raises(ValidationError, match="expected op-trees or variables, got float"):
-        linearise([1.0])
+X, AT, SHARE = Variable((2, 3), name="x"), Variable((2,), np.int64), Variable((2,))
+ZEROS = np.zeros((2, 3))
 
 
-def test_bindings_and_indices_are_checked():
-    x = Variable((2, 3), name="x")
-    with pytest.raises(
-        ValidationError, match=r"array for the variable x of shape \(2, 3\), got no"
-    ):
-        evaluate(x * 2, {})
-    text = r"an array of shape \(2, 3\) for the variable x, got shape \(3,\)"
+@pytest.mark.parametrize(
+    ("tree", "bindings", "text"),
+    [
+        (1.0, {}, "expected op-trees or variables, got float"),
+        (X * 2, {}, r"array for the variable x of shape \(2, 3\), got no"),
+        (X * 2, {X: np.zeros(3)}, r"array of shape \(2, 3\) for the variable x, got shape \(3,\)"),
+        (fn.take(X, AT), {X: ZEROS, AT: np.array([-1, 2])}, "indices from -2 to 1, got -1 to 2"),
+        *(
+            (fn.take(X, SHARE), {X: ZEROS, SHARE: np.array([1, wrong])}, "whole numbers as indices")
+            for wrong in (0.5, np.nan, np.inf)
+        ),
+    ],
+)
+def test_trees_bindings_and_indices_are_checked(tree, bindings, text):
     with pytest.raises(ValidationError, match=text):
-        evaluate(x * 2, {x: np.zeros(3)})
-    x, i = Variable((3, 2)), Variable((2,), np.int64)
-    with pytest.raises(ValidationError, match="expected indices from -3 to 2, got -1 to 3"):
-        evaluate(fn.take(x, i), {x: np.zeros((3, 2)), i: np.array([-1, 3])})
-    i = Variable((2,))
-    for wrong in (0.5, np.nan, np.inf):
-        with pytest.raises(ValidationError, match="expected whole numbers as indices"):
-            evaluate(fn.take(x, i), {x: np.zeros((3, 2)), i: np.array([1, wrong])})
+        evaluate(tree, bindings)
 
 
-def test_results_are_new_arrays():
+def test_results_are_new_arrays_and_strided_ones_may_be_bound():
     (x,) = variables([(2,)])
     array = np.zeros(2)
     results = evaluate([x, x * 2, x * 2, x], {x: array})
@@ -127,12 +115,9 @@ def test_results_are_new_arrays():
         result += i + 1
     assert [r[0] for r in results] == [1, 2, 3, 4]
     assert not array.any()
-
-
-def test_strided_and_foreign_arrays_may_be_bound():
+    strided = np.arange(12).reshape(3, 4).T[::2]
     x = Variable((2, 3), np.float64)
-    array = np.arange(12).reshape(3, 4).T[::2]
-    np.testing.assert_array_equal(value(x * 2, {x: array}), array * 2)
+    np.testing.assert_array_equal(value(x * 2, {x: strided}), strided * 2)
 
 
 def test_zeros_of_either_sign_are_two_numbers():

@@ -50,35 +50,29 @@ def test_a_few_numbers_are_text(value):
     assert not constants
 
 
-def test_outputs_of_one_shape_are_one_stage():
+def test_outputs_of_one_shape_are_one_stage_and_reduction_patterns_are_stages():
     (stage,) = stages(fn.tanh(x), x * y, fn.sum(x * y, 0))
     assert len(stage.roots) == 4  # the sum once as output and once for others to read
     assert stage.axes == (0,)
-
-
-def test_reduction_patterns_are_stages():
     assert [s.axes for s in stages(fn.sum(x, 0), fn.sum(x, 1))] == [(0,), (1,)]
 
 
+def bodies(*trees):
+    """Return the axes of stages, and all steps in their loops."""
+    program = linearise(list(trees))
+    found, first = split_into_stages(program).stages, len(program.inputs)
+    return [s.axes for s in found], [program.steps[v - first] for s in found for v in s.body]
+
+
 def test_softmax_computes_its_exponential_once():
-    program = linearise(fn.softmax(x))
-    found = split_into_stages(program)
-    assert [s.axes for s in found.stages] == [(1,), (1,), None]
-    names = [program.steps[v - 1].operator.name for s in found.stages for v in s.body]
-    assert names.count("exp") == 1
+    axes, steps = bodies(fn.softmax(x))
+    assert axes == [(1,), (1,), None]
+    assert [step.operator.name for step in steps].count("exp") == 1
 
 
 def test_what_is_compared_with_its_maximum_is_computed_once():
-    product = x * y
-    (dx,) = gradients(fn.max(product, 1), [x])
-    program = linearise([dx])
-    names = [
-        program.steps[v - len(program.inputs)].operator.name
-        for s in split_into_stages(program).stages
-        for v in s.body
-        if program.steps[v - len(program.inputs)].operands == (0, 1)
-    ]
-    assert names == ["mul"]
+    _, steps = bodies(*gradients(fn.max(x * y, 1), [x]))
+    assert [step.operator.name for step in steps if step.operands == (0, 1)] == ["mul"]
 
 
 def test_products_and_indexing_stand_between_stages_and_what_surrounds_them_is_one_loop_each():
@@ -106,20 +100,19 @@ def test_very_long_bodies_are_refused():
 # -- collapsing ------------------------------------------------------------------------------
 
 
-def test_contiguous_axes_become_one():
-    axes = collapse((2, 3, 4), [False] * 3, [(12, 4, 1), (12, 4, 1)])
-    assert (axes.sizes, axes.strides) == ((24,), ((1,), (1,)))
-    assert axes.inner(0) == "unit"
-
-
-def test_broadcast_axes_stay_apart():
-    axes = collapse((2, 3, 4), [False] * 3, [(12, 4, 1), (0, 0, 1)])
-    assert (axes.sizes, axes.strides) == ((6, 4), ((4, 1), (0, 1)))
-
-
-def test_the_smallest_stride_goes_innermost():
-    axes = collapse((3, 4), [False] * 2, [(1, 3), (1, 3)])
-    assert (axes.sizes, axes.strides) == ((12,), ((1,), (1,)))
+@pytest.mark.parametrize(
+    ("domain", "strides", "sizes", "merged"),
+    [
+        ((2, 3, 4), [(12, 4, 1), (12, 4, 1)], (24,), ((1,), (1,))),
+        ((2, 3, 4), [(12, 4, 1), (0, 0, 1)], (6, 4), ((4, 1), (0, 1))),  # what is repeated
+        ((3, 4), [(1, 3), (1, 3)], (12,), ((1,), (1,))),  # the smallest stride goes innermost
+        ((), [()], (1,), ((0,),)),
+    ],
+)
+def test_contiguous_axes_become_one(domain, strides, sizes, merged):
+    axes = collapse(domain, [False] * len(domain), strides)
+    assert (axes.sizes, axes.strides) == (sizes, merged)
+    assert axes.inner(0) == ("unit" if domain else "fixed")
 
 
 @pytest.mark.parametrize(
@@ -139,8 +132,7 @@ def test_reduced_axes(reduced, sizes, flags):
     assert (axes.sizes, axes.reduced) == (sizes, flags)
 
 
-def test_no_axes():
-    assert collapse((), [], [()]).sizes == (1,)
+def test_a_reduction_of_nothing_has_a_reduced_axis():
     assert collapse((1, 1), [True, False], [(1, 1)], reduces=True).reduced == (True,)
 
 

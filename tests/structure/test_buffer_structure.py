@@ -125,14 +125,19 @@ def test_joining():
     joined = combine_buffer_structures(
         [BufferStructure("T", "B", 2, 3, context_size=1), BufferStructure("T", "B", 2, 5)]
     )
-    assert joined.shape == ("T", "B", 2, 8)
-    assert joined.context_size == 0
+    assert (joined.shape, joined.context_size) == (("T", "B", 2, 8), 0)
     assert combine_buffer_structures([]).shape == (0,)
-    for others, text in (
+
+
+@pytest.mark.parametrize(
+    ("shapes", "text"),
+    [
         ([("T", "B", 2), ("B", 2)], "time sized buffer .* and a batch sized one"),
         ([("T", "B", 2, 3), ("T", "B", 3, 3)], "all dimensions but the last must agree"),
         ([("T", "B", 2), ("S", "B", 2)], r"cannot join \(T, B, 2\) and \(S, B, 2\): all"),
         ([("T", "B", 3, "T")], r"cannot connect \(T, B, 3, T\): no layer takes"),
-    ):
-        with pytest.raises(ValidationError, match=text):
-            combine_buffer_structures([BufferStructure(*shape) for shape in others])
+    ],
+)
+def test_what_cannot_be_joined(shapes, text):
+    with pytest.raises(ValidationError, match=text):
+        combine_buffer_structures([BufferStructure(*shape) for shape in shapes])

@@ -60,19 +60,19 @@ def test_hubs_that_live_always_follow_each_other_in_the_buffer_of_their_type(ite
 def test_hubs_that_live_together_have_memory_of_their_own(hubs, T, B):
     totals, slices, shapes = get_total_size_slices_and_shapes(hubs, T, B)
     assert (totals, slices, shapes) == get_total_size_slices_and_shapes(hubs, T, B)
-    for hub, (start, stop), shape in zip(hubs, slices, shapes, strict=True):
+    placed = list(zip(hubs, slices, strict=True))
+    for (hub, (start, stop)), shape in zip(placed, shapes, strict=True):
         assert start % STEP == 0
         assert stop - start == np.prod(shape)
         assert stop <= totals[hub.buffer_type]
-    for position in range(31):
-        for buffer_type in (1, 2):
-            living = sorted(
-                part
-                for hub, part in zip(hubs, slices, strict=True)
-                if hub.buffer_type == buffer_type and hub.size and lives_at(hub, position)
-            )
-            for (_, stop), (start, _) in itertools.pairwise(living):
-                assert stop <= start
+    for position, buffer_type in itertools.product(range(31), (1, 2)):
+        living = [
+            part
+            for hub, part in placed
+            if hub.buffer_type == buffer_type and hub.size and lives_at(hub, position)
+        ]
+        for (_, stop), (start, _) in itertools.pairwise(sorted(living)):
+            assert stop <= start
 
 
 @settings(max_examples=50)
