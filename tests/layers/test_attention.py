@@ -95,7 +95,7 @@ def test_attention_without_kept_weights_has_all_properties(case, monkeypatch):
     monkeypatch.setattr(_attention, "SMALL_BLOCK", 3)
     layer = build_layer(case.create(), case.in_shapes)
     layer.save_memory()
-    check_layer(layer, None, case.inputs, [(7, 1), (2, 2)], NumpyHandler(float))
+    check_layer(layer, None, case.inputs, [(4, 1), (2, 2)], NumpyHandler(float))
 
 
 @pytest.mark.parametrize("steps", [1, 31, 32, 33, 70])

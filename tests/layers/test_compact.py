@@ -11,7 +11,7 @@ from tests.networks import checked
 from tests.poisoning import poison
 
 FLOAT64 = NumpyHandler(np.float64)
-SIZES = ((3, 2), (1, 1), (4, 3))
+SIZES = ((2, 2), (1, 1), (3, 3))
 #: A layer that shares its parameters needs the owner: tests/structure/test_compact.py has one.
 ALONE = [case for case in CASES if not case.name.startswith("Tied")]
 
