@@ -102,11 +102,11 @@ def test_a_mask_of_zeros_leaves_the_running_statistics():
 def test_one_value_per_channel_is_refused_in_training_only():
     run(BatchNorm(), {"default": np.ones((1, 1, 3))}, training_pass=False)
     run(BatchNorm(), {"default": np.ones((1, 1, 2, 1, 3))})  # two pixels
-    with pytest.raises(
-        LayerValidationError,
-        match=r"layer 'L' \(BatchNorm\): expected more than one value per channel in a training "
-        r"pass, got 1: it has no variance\. Leave out batches of one sequence \(drop_last=True\)",
-    ):
+    text = (
+        r"layer 'L' \(BatchNorm\): expected more than one value per channel in a training pass, "
+        r"got 1: it has no variance\. Leave out batches of one sequence \(drop_last=True\)"
+    )
+    with pytest.raises(LayerValidationError, match=text):
         run(BatchNorm(name="L"), {"default": np.ones((1, 1, 3))})
 
 
@@ -143,7 +143,6 @@ def test_a_mask_that_leaves_one_value_is_refused_in_training_only(handler, image
 
 def test_the_memory_for_one_value_per_channel_can_be_asked_for():
     net = create_net_from_spec("classification", 2, 2, "B Ft3")
-    assert net.memory(1, 1).total > 0
     assert net.largest_batch(net.memory(1, 1).total) >= 1
 
 

@@ -245,36 +245,38 @@ def test_input_takes_the_shapes_of_a_json_file():
 # -- data ---------------------------------------------------------------------------------------
 
 
-def layer_of_classes(kind):
-    """Return a layer for which an input, which is named, has three classes."""
-    if kind == "Embedding":
-        return build_layer(bl.Embedding(3, 2), {"default": ("T", "B", 1)}), "default"
-    shapes = {"default": ("T", "B", 3), "targets": ("T", "B", 1)}
-    return build_layer(getattr(bl, kind)(), shapes), "targets"
+INDICES, SHARES = "class indices, whole numbers in [0, 3)", "probabilities in [0, 1]"
+NUMBER = "Number the classes from 0"
+#: A layer, the features of its inputs, what the last input is expected to have, and the advice.
+DATA = [
+    (bl.SoftmaxCE(), CLASSES, INDICES, NUMBER),
+    (bl.HingeLoss(), CLASSES, INDICES, NUMBER),
+    (bl.Embedding(3, 2), {"default": (1,)}, INDICES, f"{NUMBER}, or make vocabulary_size larger"),
+    (bl.SigmoidCE(), {"default": (2,), "targets": (2,)}, SHARES, "Give 0 and 1 for no and yes."),
+    (bl.BinomialCrossEntropy(), {"default": (2,), "targets": (2,)}, SHARES, "Give 0 and 1 for no"),
+]
 
 
-@pytest.mark.parametrize("kind", ["SoftmaxCE", "HingeLoss", "Embedding"])
+@pytest.mark.parametrize(("layer", "features", "expected", "advice"), DATA)
 @pytest.mark.parametrize("bad", [3.0, -1.0, 0.5, np.nan, np.inf])
-def test_class_indices_out_of_range(kind, bad):
-    layer, port = layer_of_classes(kind)
-    indices = np.zeros((2, 4, 1))
-    indices[1, 2, 0] = bad
-    larger = ", or make vocabulary_size larger" if kind == "Embedding" else ""
+def test_class_indices_and_probabilities(layer, features, expected, advice, bad):
+    layer = build_layer(layer, {port: ("T", "B", *size) for port, size in features.items()})
+    port, size = list(features.items())[-1]
+    for dtype in (np.float32, np.int64, np.uint8, bool):
+        layer.validate_data(port, np.array([[[0] * size[0], [1] * size[0]]], dtype))
+    for other in features.keys() - {port}:
+        layer.validate_data(other, np.full((1, 2, *features[other]), np.nan))
+    array, kind = np.zeros((2, 4, *size)), layer.type_name
+    array[1, 2, -1] = bad
+    if bad == 0.5 and expected == SHARES:
+        layer.validate_data(port, array)
+        return
     text = (
-        f"layer '{kind}' ({kind}), input '{port}': expected class indices, whole numbers in "
-        f"[0, 3), got {bad} at index (1, 2, 0). Number the classes from 0{larger}"
+        f"layer '{kind}' ({kind}), input '{port}': expected {expected}, got {bad} at index "
+        f"(1, 2, {size[0] - 1}). {advice}"
     )
     with pytest.raises(LayerValidationError, match=f"^{re.escape(text)}"):
-        layer.validate_data(port, indices)
-
-
-@pytest.mark.parametrize("kind", ["SoftmaxCE", "HingeLoss", "Embedding"])
-@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.uint8, bool])
-def test_class_indices_in_range(kind, dtype):
-    layer, port = layer_of_classes(kind)
-    layer.validate_data(port, np.array([[[0], [1]]], dtype=dtype))
-    if port == "targets":
-        layer.validate_data("default", np.full((1, 2, 3), np.nan))
+        layer.validate_data(port, array)
 
 
 class DeclaresTestLayerImpl(Layer):
@@ -300,17 +302,3 @@ def test_what_setup_declares(declared, match):
     layer = ConstructionWrapper.create(DeclaresTestLayerImpl, declared=declared)
     with pytest.raises(LayerValidationError, match=rf"layer 'DeclaresTest' \(.*\): {match}"):
         build_layer(layer, {"default": ("T", "B", *VECTOR)})
-
-
-@pytest.mark.parametrize("kind", ["SigmoidCE", "BinomialCrossEntropy"])
-@pytest.mark.parametrize("bad", [2.0, -1.0, np.nan])
-def test_targets_that_are_no_probabilities(kind, bad):
-    shapes = {"default": ("T", "B", 2), "targets": ("T", "B", 2)}
-    layer = build_layer(getattr(bl, kind)(), shapes)
-    layer.validate_data("default", np.full((1, 2, 2), np.nan))
-    text = (
-        f"layer '{kind}' ({kind}), input 'targets': expected probabilities in [0, 1], got {bad} at "
-        f"index (0, 1, 1). Give 0 and 1 for no and yes."
-    )
-    with pytest.raises(LayerValidationError, match=f"^{re.escape(text)}$"):
-        layer.validate_data("targets", np.array([[[0.0, 1.0], [0.5, bad]]]))
