@@ -76,21 +76,26 @@ def wire(*hidden, loss=bl.SquaredError, features=(4,), targets=(2,), port="targe
 
 
 RECTIFIED = {
-    "squared error": lambda: wire(bl.FullyConnected(2, name="Fc")),
-    "softmax": lambda: wire(bl.FullyConnected(3, name="Fc"), loss=bl.SoftmaxCE, targets=(1,)),
-    "sigmoids": lambda: wire(bl.FullyConnected(2, name="Fc"), loss=bl.SigmoidCE),
-    "labels": lambda: wire(
-        bl.FullyConnected(3, name="Fc"), loss=bl.CTC, targets=(1,), port="labels"
-    ),
-    "images": lambda: wire(
-        bl.Convolution2D(2, (1, 1), name="Fc"), features=(3, 3, 1), targets=(3, 3, 2)
+    "squared error": (bl.FullyConnected, 2, {}),
+    "softmax": (bl.FullyConnected, 3, {"loss": bl.SoftmaxCE, "targets": (1,)}),
+    "sigmoids": (bl.FullyConnected, 2, {"loss": bl.SigmoidCE}),
+    "labels": (bl.FullyConnected, 3, {"loss": bl.CTC, "targets": (1,), "port": "labels"}),
+    "images": (
+        partial(bl.Convolution2D, kernel_size=1),
+        2,
+        {"features": (3, 3, 1), "targets": (3, 3, 2)},
     ),
 }
 
 
+def rectified(kind):
+    create, size, options = RECTIFIED[kind]
+    return wire(create(size, name="Fc"), **options)
+
+
 @pytest.mark.parametrize("kind", RECTIFIED)
 def test_a_rectified_prediction_is_a_warning_once_for_each_network(warnings, tmp_path, kind):
-    net = RECTIFIED[kind]()
+    net = rectified(kind)
     (text,) = warnings()
     layer, loss = net.layers["Fc"].type_name, net.layers["Out"].type_name
     assert text == (
@@ -104,12 +109,12 @@ def test_a_rectified_prediction_is_a_warning_once_for_each_network(warnings, tmp
     net.save_as_hdf5(tmp_path / "net.hdf5")
     Network.from_hdf5(tmp_path / "net.hdf5")
     assert warnings() == [text]
-    RECTIFIED[kind]()
+    rectified(kind)
     assert warnings() == [text, text]
 
 
 def test_an_architecture_that_names_no_activation_is_warned_about(warnings):
-    architecture = RECTIFIED["squared error"]().architecture
+    architecture = rectified("squared error").architecture
     for asked, number in (({}, 2), ({"activation": "rel"}, 2)):
         entry = {k: v for k, v in architecture["Fc"].items() if k != "activation"}
         Network.from_architecture(architecture | {"Fc": entry | asked})
