@@ -20,18 +20,9 @@ def run(
     handler: Handler | None = None,
     **values: Any,
 ) -> LayerHarness:
-    """Run the forward pass of a layer on inputs (T, B, ...).
+    """Run the forward pass of a layer on inputs (T, B, ...) and some values of parameters.
 
-    Args:
-        construction: The layer.
-        inputs: Input name to data.
-        training_pass: As in `forward_pass`.
-        seed: Of everything that is not given.
-        handler: As for a `LayerHarness`.
-        **values: Parameter name to values.
-
-    Returns:
-        The harness, with which the backward pass can be run and every buffer be read.
+    With the harness that is returned the backward pass can be run and every buffer be read.
     """
     shapes = {name: ("T", "B", *array.shape[2:]) for name, array in inputs.items()}
     clock = {"context.internals.time": np.zeros(())}
