@@ -126,6 +126,8 @@ def test_absent_operands_are_none():
         (lambda: fn.broadcast_to(X, (2, 1)), r"expected a shape that the operand broadcasts to"),
         (lambda: fn.concatenate([X, Y], axis=0), "expected equal lengths on every axis but axis 0"),
         (lambda: fn.gather(X, Variable((3, 1))), "expected indices of the operand's shape but for"),
+        (lambda: fn.take(X, I, 2), "'take' of x .* expected axes from -2 to 1, got axis=2"),
+        (lambda: fn.gather(X, X, 2), "'gather' of x .* expected axes from -2 to 1, got axis=2"),
         (lambda: fn.onehot(X[:, :1], 1, -4), "expected a shape without negative lengths, got -4"),
         (lambda: fn.onehot(X, 1, 4), "expected indices of length 1 on axis 1. Reshape them"),
         (lambda: fn.cross_entropy_with_logits(X, Y), "expected logits and target probabilities of"),
