@@ -1,7 +1,5 @@
 """Fixtures of the handler tests: every handler, in every dtype that it has."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

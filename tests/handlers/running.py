@@ -1,5 +1,9 @@
-"""What several tests do: in threads, with arrays of all layouts, as programs or graphs."""
+"""What several tests do: in threads and processes, with arrays of all layouts, as programs."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from threading import Thread
 
 import numpy as np
@@ -8,6 +12,8 @@ import pytest
 from brainstorm.handlers import compiler
 from brainstorm.handlers.numpy_memory import address_of
 from brainstorm.handlers.program_specializer import ProgramSpecializer
+
+ROOT = Path(__file__).parents[2]
 
 needs_compiler = pytest.mark.skipif(
     compiler.compiler_command() is None, reason="NO C COMPILER: ITS USE IS NOT TESTED"
@@ -21,6 +27,21 @@ def in_threads(work, arguments):
         thread.start()
     for thread in threads:
         thread.join()
+
+
+def in_process(code, environment=os.environ, **more):
+    """Run code in a new Python; return what it prints, and what it says of mistakes."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env={**environment, **more},
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
+
+
+def on(handler, values):
+    """Return an array of a handler."""
+    return handler.create_from_numpy(np.ascontiguousarray(values, handler.dtype))
 
 
 LAYOUTS = ("plain", "slice", "fortran", "reversed", "every second")
@@ -46,15 +67,20 @@ def strided(array, layout):
 
 
 def specialized(program, inputs, outputs, accumulate=None, threads=1):
-    """Return a program, specialized for given arrays, with the addresses of the arrays."""
+    """Return a program, specialized for given arrays."""
     given = [address_of(array) for array in (*inputs, *outputs)]
     flags = tuple(accumulate or [False] * len(outputs))
-    return ProgramSpecializer(program, threads).specialize(inputs, outputs, flags, given), given
+    return ProgramSpecializer(program, threads).specialize(inputs, outputs, flags, given)
+
+
+def traced(handler, operations):
+    """Return the calls of the operations of a function, none of which runs."""
+    with handler.tracing(runs=False) as trace:
+        operations()
+    return [step.call for step in trace.steps]
 
 
 def graph_of(handler, operations):
     """Return what a function does as a CUDA graph; none of it runs."""
-    with handler.tracing(runs=False) as trace:
-        operations()
-    (graph,) = handler.compile([step.call for step in trace.steps])
+    (graph,) = handler.compile(traced(handler, operations))
     return graph

@@ -5,8 +5,6 @@ honest. A new operation only needs a line in `REFERENCE` (or `IMAGES`): a functi
 that returns the expected content of what is written.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 

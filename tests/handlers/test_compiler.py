@@ -1,7 +1,5 @@
 """The C compiler: every one that works is used, none is run twice for the same, none is needed."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools

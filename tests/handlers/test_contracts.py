@@ -1,7 +1,5 @@
 """The grammar of contracts: what is read, what is refused, how shapes are bound; who has one."""
 
-from __future__ import annotations
-
 import inspect
 from types import SimpleNamespace
 
@@ -54,88 +52,81 @@ def refuses(match):
     return pytest.raises(HandlerValidationError, match=match)
 
 
-def test_symbols_are_bound_to_sizes_of_a_transposed_argument_the_other_way_round():
-    values = arrays(a=(2, 3), b=(3, 4), out=(2, 4))
-    assert PRODUCT.bind({**values, "transa": False}) == {"M": 2, "K": 3, "N": 4}
-    ones = arrays(a=(1, 1), b=(1, 1), out=(1, 1))
-    assert PRODUCT.bind({**ones, "transa": True}) == {"M": 1, "K": 1, "N": 1}
-    values |= arrays(a=(3, 2))
-    assert PRODUCT.bind({**values, "transa": True}) == {"M": 2, "K": 3, "N": 4}
-    with refuses(r"'b': expected shape \(K=2, N\), got \(3, 4\)"):
-        PRODUCT.bind({**values, "transa": False})
+def joined(self, a, b, out): ...
 
 
-def test_a_transposed_shape_is_shown_as_it_must_be_given():
-    def f(self, a, b, t): ...
-
-    with refuses(r"'b': expected shape \(3, M=2\), got \(2, 3\)"):
-        contract_of("a(M) b(M,3)^t", f).bind({**arrays(a=(2,), b=(2, 3)), "t": True})
+def padded(self, a, pad, b): ...
 
 
-def test_stars_stand_for_any_number_of_dimensions():
-    def f(self, a, b, out): ...
-
-    contract = contract_of("a(*S,M) b(*S,N) -> out(*S,M+N)", f)
-    assert contract.bind(arrays(a=(2,), b=(1,), out=(3,))) == {"S": (), "M": 2, "N": 1}
-    assert contract.bind(arrays(a=(7, 8, 2), b=(7, 8, 1), out=(7, 8, 3)))["S"] == (7, 8)
-    with refuses(
-        r"^f\(a, b, out\): argument 'out': expected shape \(\*S=\(7,\), M\+N=3\), got \(7, 4\); "
-        r"sizes given by 'a' \(7, 2\), 'b' \(7, 1\)$"
-    ):
-        contract.bind(arrays(a=(7, 2), b=(7, 1), out=(7, 4)))
+def of_one(self, a): ...
 
 
-def test_too_few_dimensions():
-    with refuses(r"'a': expected shape \(M, K\), got \(2,\)$"):
-        PRODUCT.bind({**arrays(a=(2,), b=(3, 4), out=(2, 4)), "transa": False})
-
-    def f(self, a): ...
-
-    with refuses(r"expected shape \(M, \*S, N\), got \(2,\)"):
-        contract_of("a(M,*S,N)", f).bind(arrays(a=(2,)))
+def turned(self, a, b, t): ...
 
 
-def test_conditions_name_the_sizes_they_use():
-    def f(self, a, pad, b): ...
-
-    contract = contract_of("a(M) pad:int -> b(N)", f, where="N == M + 2*pad; M > 1")
-    assert contract.bind({**arrays(a=(2,), b=(4,)), "pad": 1}) == {"M": 2, "N": 4}
-    with refuses(
-        r"^f\(a, pad, b\): expected N == M \+ 2\*pad, got pad=1, M=2, N=5; "
-        r"sizes given by 'a' \(2,\), 'b' \(5,\)$"
-    ):
-        contract.bind({**arrays(a=(2,), b=(5,)), "pad": 1})
-    with refuses("expected M > 1, got M=1"):
-        contract.bind({**arrays(a=(1,), b=(3,)), "pad": 1})
+def optional(self, x, y): ...
 
 
-def test_optional_arguments_may_be_absent():
-    def f(self, x, y): ...
+JOINED = contract_of("a(*S,M) b(*S,N) -> out(*S,M+N)", joined)
+PADDED = contract_of("a(M) pad:int -> b(N)", padded, where="N == M + 2*pad; M > 1")
+AROUND = contract_of("a(M,*S,N)", of_one)
+TURNED = contract_of("a(M) b(M,3)^t", turned)
+OPTIONAL = contract_of("x(*S)? -> y(*S)", optional)
+FACTORS = arrays(a=(2, 3), b=(3, 4), out=(2, 4))
+ONES = arrays(a=(1, 1), b=(1, 1), out=(1, 1))
 
-    contract = contract_of("x(*S)? -> y(*S)", f)
-    assert contract.bind({**arrays(y=(2,)), "x": None}) == {"S": (2,)}
-    null = SimpleNamespace(shape=(0,), size=0)
-    assert contract.bind({**arrays(y=(2,)), "x": null}) == {"S": (2,)}
+
+@pytest.mark.parametrize(
+    ("contract", "values", "expected"),
+    [
+        (PRODUCT, {**FACTORS, "transa": False}, {"M": 2, "K": 3, "N": 4}),
+        (PRODUCT, {**ONES, "transa": True}, {"M": 1, "K": 1, "N": 1}),
+        (PRODUCT, {**FACTORS, **arrays(a=(3, 2)), "transa": True}, {"M": 2, "K": 3, "N": 4}),
+        (PRODUCT, {**FACTORS, **arrays(a=(3, 2)), "transa": False},
+         r"'b': expected shape \(K=2, N\), got \(3, 4\)"),
+        (PRODUCT, {**FACTORS, **arrays(a=(2,)), "transa": False},
+         r"'a': expected shape \(M, K\), got \(2,\)$"),
+        (TURNED, {**arrays(a=(2,), b=(2, 3)), "t": True},
+         r"'b': expected shape \(3, M=2\), got \(2, 3\)"),
+        (JOINED, arrays(a=(2,), b=(1,), out=(3,)), {"S": (), "M": 2, "N": 1}),
+        (JOINED, arrays(a=(7, 8, 2), b=(7, 8, 1), out=(7, 8, 3)), {"S": (7, 8), "M": 2, "N": 1}),
+        (JOINED, arrays(a=(7, 2), b=(7, 1), out=(7, 4)),
+         r"^joined\(a, b, out\): argument 'out': expected shape \(\*S=\(7,\), M\+N=3\), got "
+         r"\(7, 4\); sizes given by 'a' \(7, 2\), 'b' \(7, 1\)$"),
+        (AROUND, arrays(a=(2,)), r"expected shape \(M, \*S, N\), got \(2,\)"),
+        (PADDED, {**arrays(a=(2,), b=(4,)), "pad": 1}, {"M": 2, "N": 4}),
+        (PADDED, {**arrays(a=(2,), b=(5,)), "pad": 1},
+         r"^padded\(a, pad, b\): expected N == M \+ 2\*pad, got pad=1, M=2, N=5; "
+         r"sizes given by 'a' \(2,\), 'b' \(5,\)$"),
+        (PADDED, {**arrays(a=(1,), b=(3,)), "pad": 1}, "expected M > 1, got M=1"),
+        (OPTIONAL, {**arrays(y=(2,)), "x": None}, {"S": (2,)}),
+        (OPTIONAL, {**arrays(y=(2,)), "x": SimpleNamespace(shape=(0,), size=0)}, {"S": (2,)}),
+    ],
+)  # fmt: skip
+def test_symbols_are_bound_to_sizes_or_a_mistake_is_told(contract, values, expected):
+    if isinstance(expected, str):
+        with refuses(expected):
+            contract.bind(values)
+    else:
+        assert contract.bind(values) == expected
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a", "contract of f: 'a' has neither a shape nor a kind"),
-        ("a(M", r"contract of f: cannot read 'a\(M'. An argument looks like name\(M,N\)"),
-        ("a:scaler", "contract of f: unknown kind 'scaler'. .*Did you mean 'scalar'?"),
-        ("a(M) => arry", "contract of f: unknown result 'arry'. .*Did you mean 'array'?"),
-        ("b(M)", r"contract of f: it speaks of \(b\), but the arguments are \(a\)"),
-        ("a(M,N+1)", "contract of f: expected defined names in 'N\\+1', got N"),
-        ("a(M)<K", "contract of f: expected defined names in 'K', got K"),
+        ("a", "contract of of_one: 'a' has neither a shape nor a kind"),
+        ("a(M", r"contract of of_one: cannot read 'a\(M'. An argument looks like name\(M,N\)"),
+        ("a:scaler", "contract of of_one: unknown kind 'scaler'. .*Did you mean 'scalar'?"),
+        ("a(M) => arry", "contract of of_one: unknown result 'arry'. .*Did you mean 'array'?"),
+        ("b(M)", r"contract of of_one: it speaks of \(b\), but the arguments are \(a\)"),
+        ("a(M,N+1)", "contract of of_one: expected defined names in 'N\\+1', got N"),
+        ("a(M)<K", "contract of of_one: expected defined names in 'K', got K"),
         ("a(M)+often", r"it speaks of \(a, often\), but the arguments are \(a\)"),
     ],
 )
 def test_mistakes_in_contracts_are_found_when_the_class_is_made(text, message):
-    def f(self, a): ...
-
     with refuses(message):
-        operation(text)(f)
+        operation(text)(of_one)
 
 
 def test_helpers_of_conditions():
@@ -145,9 +136,8 @@ def test_helpers_of_conditions():
     assert not reduces((2, 3), None, (2,))
     assert all(reduces((2, 3), 0, out) for out in [(3,), (1, 3)])
     assert not any(reduces((2, 3), axis, (3,)) for axis in (1, 2, -3))
-    assert [around(padding, 1) for padding in (2, (1, 2), (0, (3, 4)), [[1, 1], [0, 5]])] == [
-        4, 4, 7, 5,
-    ]  # fmt: skip
+    paddings = (2, (1, 2), (0, (3, 4)), [[1, 1], [0, 5]])
+    assert [around(padding, 1) for padding in paddings] == [4, 4, 7, 5]
     assert sides(2, 3) == ((2, 2),) * 3
     assert sides([(0, 1), 2], 2) == ((0, 1), (2, 2))
 

@@ -1,7 +1,5 @@
 """The folder of compiled code: what others could have put there is not run."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,12 +1,14 @@
 """Op-trees as kernels of C and of CUDA, which obey the same laws."""
 
-from __future__ import annotations
+from unittest import mock
 
 import numpy as np
 import pytest
 
-from brainstorm.handlers import NativeHandler, PyCudaHandler
-from brainstorm.handlers.pycuda import structures
+from brainstorm.backend import Backend
+from brainstorm.handlers import NativeHandler, PyCudaHandler, compiler
+from brainstorm.handlers.native import programs
+from brainstorm.handlers.pycuda import modules, structures
 from brainstorm.optree import Variable, evaluate, linearise
 from brainstorm.optree import functions as fn
 from tests import cudashim
@@ -17,15 +19,19 @@ C = pytest.param("C", marks=needs_compiler)
 
 
 @pytest.fixture(params=[C, "CUDA", "CUDA, 64 bits"])
-def execute(request, monkeypatch, kernel_cache):
-    """A function of a program, arrays of the host, and whether it adds to the outputs."""
+def handler(request, monkeypatch, kernel_cache):
     is_c = request.param == "C"
     if not is_c and (missing := cudashim.available()):
         pytest.skip(missing)
     if request.param == "CUDA, 64 bits":
         monkeypatch.setattr(structures, "MANY", 10)  # as if arrays were larger than that
     monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(kernel_cache))
-    handler = NativeHandler(threads=2, seed=1) if is_c else PyCudaHandler(seed=1)
+    return NativeHandler(threads=2, seed=1) if is_c else PyCudaHandler(seed=1)
+
+
+@pytest.fixture
+def execute(handler):
+    """A function of a program, arrays of the host, and whether it adds to the outputs."""
 
     def run(program, inputs, outputs, accumulate=False):
         places = {id(a): handler.create_from_numpy(a) for a in (*inputs, *outputs)}
@@ -33,7 +39,7 @@ def execute(request, monkeypatch, kernel_cache):
         handler.run_program(program, given, written, [accumulate] * len(outputs))
         for array, place in zip(outputs, written, strict=True):
             array[...] = handler.get_numpy_copy(place)
-        assert not is_c or handler._refusals == []  # nothing was left to NumPy
+        assert not getattr(handler, "_refusals", [])  # nothing was left to NumPy
 
     return run
 
@@ -61,17 +67,17 @@ def test_an_index_beyond_what_float32_counts_is_exact(compute):
     x = Variable((2**24 + 5,), np.int8)
     a = np.zeros(x.shape, x.dtype)
     a[-2], a[-4] = 1, -1
-    for dtype in (np.int32, np.int64, np.uint32, np.float64):
-        found = compute([fn.argmax(x), fn.argmin(x)], {x: a}, [dtype] * 2)
-        assert [int(out[0]) for out in found] == [2**24 + 3, 2**24 + 1]
+    dtypes = [np.int32, np.int64, np.uint32, np.float64]
+    found = compute([fn.argmax(x)] * 4 + [fn.argmin(x)] * 4, {x: a}, dtypes * 2)
+    assert [int(out[0]) for out in found] == [2**24 + 3] * 4 + [2**24 + 1] * 4
 
 
-@pytest.mark.parametrize("execute", [C, "CUDA"], indirect=True)
+@pytest.mark.parametrize("handler", [C, "CUDA"], indirect=True)
 @pytest.mark.parametrize("dtype", integer_reductions.DTYPES)
 @pytest.mark.parametrize(
     ("shape", "axis"),
     [((9, 700), (1,)), ((700, 9), (0,)), ((30_001, 10), (0,)), ((2, 150_000), (1,)),
-     ((300_001,), None)],
+     ((300_001,), None), ((5, 3, 9, 2), (0, 2))],
 )  # fmt: skip
 def test_reductions_of_integers_are_those_of_numpy(dtype, shape, axis, compute, rng):
     """In every way that threads share a reduction."""
@@ -126,3 +132,34 @@ def test_products_and_indexing_into_what_they_read(name, execute, rng):
     (expected,) = evaluate(function(x), {x: a})
     execute(linearise(function(x)), [a], [a])
     np.testing.assert_allclose(a, expected, 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("handler", [C, "CUDA"], indirect=True)
+@pytest.mark.parametrize("count", [1, 21])  # on a GPU threads cannot share more than some
+def test_sums_of_many_numbers_are_accurate(count, compute):
+    x = Variable((3_000_000,))
+    a = np.full(x.shape, 0.1, np.float32)
+    columns = [fn.sum(fn.reshape(x, (300_000, 10)), 0)]
+    *found, tenths = compute([fn.sum(x + float(k)) for k in range(count)] + columns, {x: a})
+    exact = [float(np.float32(a[0] + np.float32(k))) * a.size for k in range(count)]
+    np.testing.assert_allclose(np.ravel(found), exact, 1e-6)
+    np.testing.assert_allclose(tenths, exact[0] / 10, 1e-6)
+
+
+@pytest.mark.parametrize("handler", [C, "CUDA"], indirect=True)
+def test_other_numbers_are_no_other_kernel(handler, tmp_path, monkeypatch):
+    """A user's loop of assignments, each with its own learning rate."""
+    monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(programs, "_functions", {})
+    owner, name = (compiler, "_build") if type(handler) is NativeHandler else (modules, "_cached")
+    monkeypatch.setattr(owner, name, compilations := mock.Mock(wraps=getattr(owner, name)))
+    backend = Backend(handler)
+    p, g = backend.ones((7, 5)), backend.ones((7, 5))
+    rates = np.linspace(0.001, 0.7, 50)
+    for rate in rates:
+        p[:] = fn.minimum(p - rate * g, 12345.0 + rate)
+        if rate == rates[0]:
+            count, files = compilations.call_count, set(tmp_path.iterdir())
+    np.testing.assert_allclose(p.get(), 1 - rates.sum(), 1e-5)
+    assert compilations.call_count == count > 0
+    assert set(tmp_path.iterdir()) == files

@@ -1,7 +1,5 @@
 """NumpyHandler: memory, conversions, descriptions, threads, and the default handler."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 
@@ -10,12 +8,7 @@ import pytest
 
 import brainstorm.handlers as handlers
 from brainstorm.errors import HandlerValidationError
-from brainstorm.handlers import (
-    Handler,
-    NumpyHandler,
-    get_default_handler,
-    set_default_handler,
-)
+from brainstorm.handlers import Handler, NumpyHandler, get_default_handler, set_default_handler
 from brainstorm.randomness import global_rnd
 from brainstorm.testing import check_handler
 

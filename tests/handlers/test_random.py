@@ -3,8 +3,6 @@
 Streams, their states and distributions are properties of handlers: `check_handler`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

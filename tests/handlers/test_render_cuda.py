@@ -1,7 +1,5 @@
 """What CUDA kernels consist of; that they compute the right values: `pycuda/test_programs.py`."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -16,7 +14,7 @@ def test_one_formula_is_one_kernel_and_a_softmax_is_three():
     zeros = np.zeros((4, 6), np.float32)
     for tree, count in ((fn.tanh(x) * x + 1, 1), (fn.softmax(x), 3)):
         program = linearise(tree)
-        special, _ = specialized(program, [zeros], [zeros.copy()])
+        special = specialized(program, [zeros], [zeros.copy()])
         assert [len(part.loops) for part in special.parts] == [count]
 
 
@@ -37,7 +35,7 @@ def test_how_many_threads_there_are(axis, shape, expected):
     tree = fn.tanh(x) if axis is None else fn.sum(x, axis)
     program = linearise(tree)
     arrays = [np.zeros(shape, np.float32), np.zeros(tree.shape, np.float32)]
-    special, _ = specialized(program, arrays[:1], arrays[1:])
+    special = specialized(program, arrays[:1], arrays[1:])
     (part,) = special.parts
     (loop,) = part.loops
     sizes = part.numbers[2 : 2 + loop.rank]

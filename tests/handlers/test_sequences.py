@@ -1,22 +1,14 @@
 """Operations on sequences: alignment against the sum over all paths, and large numbers."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
 import pytest
 
 from brainstorm.handlers import NativeHandler, NumpyHandler
+from tests.handlers.running import needs_compiler, on
 
 RND = np.random.RandomState(5)
-
-
-def on(handler, array):
-    return handler.create_from_numpy(np.asarray(array, dtype=handler.dtype))
-
-
-# -- attention ----------------------------------------------------------------------------------
 
 
 def test_attention_softmax_of_large_scores(handler):
@@ -59,6 +51,15 @@ def test_rows_of_reversed_views(kind, turned):
     out = np.zeros((4, 3))[::2, ::-1]
     handler.take_rows_mv(memory[turned], numbers, out)
     np.testing.assert_array_equal(out, rows)
+
+
+@needs_compiler
+def test_a_number_behind_a_long_table_is_none_of_its_rows():
+    rows = 2**24 + 4  # float32 has no such number less one
+    memory = np.zeros((rows + 1, 1), np.float32)
+    numbers = np.array([[rows], [rows - 2]], np.float32)
+    NativeHandler(seed=1).add_rows_mv(np.ones((2, 1), np.float32), numbers, memory[:rows])
+    np.testing.assert_array_equal(memory[-4:, 0], [0, 1, 0, 0])
 
 
 # -- alignment ----------------------------------------------------------------------------------

@@ -1,18 +1,14 @@
 """How many threads there are, and how they wait."""
 
-from __future__ import annotations
-
 import math
 import os
-import subprocess
-import sys
 
 import pytest
 
 from brainstorm.handlers import threads
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.handlers.threads import cpu_quota, default_threads
-from tests.handlers.running import needs_compiler
+from tests.handlers.running import in_process, needs_compiler
 
 V1, V2 = "sys/fs/cgroup/cpu,cpuacct", "sys/fs/cgroup"
 
@@ -85,19 +81,11 @@ def test_the_tightest_quota_counts(tmp_path, system):
 @pytest.mark.parametrize(
     ("wanted", "bound", "quota", "expected"),
     [
-        (None, 4, math.inf, 4),
-        (None, 4, 1.0, 1),
-        (None, 4, 1.1, 2),
-        (None, 4, 0.05, 1),
-        (None, 2, 8.0, 2),
-        ("3", 2, 1.0, 3),
-        ("3,2", 2, 1.0, 3),
-        ("0", 2, 1.0, 1),
-        ("many", 4, 3.0, 3),
-        ("\u00b2", 4, 3.0, 3),
-        ("99999999999", 4, 3.0, 3),
+        (None, 4, math.inf, 4), (None, 4, 1.0, 1), (None, 4, 1.1, 2), (None, 4, 0.05, 1),
+        (None, 2, 8.0, 2), ("3", 2, 1.0, 3), ("3,2", 2, 1.0, 3), ("0", 2, 1.0, 1),
+        ("many", 4, 3.0, 3), ("\u00b2", 4, 3.0, 3), ("99999999999", 4, 3.0, 3),
     ],
-)
+)  # fmt: skip
 def test_threads_are_those_of_the_environment_or_of_the_quota(
     monkeypatch, wanted, bound, quota, expected
 ):
@@ -126,16 +114,11 @@ for threads in (1, 2):
 
 @pytest.mark.parametrize(
     "given",
-    [
-        {"OMP_DYNAMIC": "true"},
-        {"OMP_THREAD_LIMIT": "1"},
-        {"OMP_MAX_ACTIVE_LEVELS": "0"},
-    ],
+    [{"OMP_DYNAMIC": "true"}, {"OMP_THREAD_LIMIT": "1"}, {"OMP_MAX_ACTIVE_LEVELS": "0"}],
+    ids=str,
 )
 def test_numbers_are_right_if_openmp_starts_fewer_threads(given):
-    code = [sys.executable, "-c", PRODUCT]
-    done = subprocess.run(code, env={**os.environ, **given}, capture_output=True, timeout=300)
-    assert done.returncode == 0, done.stderr.decode()
+    in_process(PRODUCT, **given)
 
 
 REPLAY = """
@@ -163,10 +146,7 @@ thread.join()
 )
 @needs_compiler
 def test_a_replay_gets_all_threads_that_it_asks_for():
-    environment = {**os.environ, "OMP_DYNAMIC": "true"}
-    code = [sys.executable, "-c", REPLAY]
-    done = subprocess.run(code, env=environment, capture_output=True, text=True, timeout=300)
-    assert (done.stdout, done.stderr) == ("1 0\n", "")
+    assert in_process(REPLAY, OMP_DYNAMIC="true") == ("1 0\n", "")
 
 
 # -- waiting ---------------------------------------------------------------------------------
@@ -196,14 +176,11 @@ subprocess.run(["env"])
 def test_threads_wait_briefly_unless_the_user_says_how(given, expected):
     unset = {*threads._BRIEFLY, "OMP_WAIT_POLICY"}
     environment = {k: v for k, v in os.environ.items() if k not in unset}
-    environment |= {"OMP_DISPLAY_ENV": "verbose", **given}
-    done = subprocess.run(
-        [sys.executable, "-c", KERNEL], capture_output=True, text=True, env=environment, check=True
-    )
-    if "GOMP_SPINCOUNT = " not in done.stderr:
+    printed, said = in_process(KERNEL, environment, OMP_DISPLAY_ENV="verbose", **given)
+    if "GOMP_SPINCOUNT = " not in said:
         pytest.skip("WITHOUT THE GNU OPENMP LIBRARY HOW ITS THREADS WAIT IS NOT TESTED")
-    assert f"GOMP_SPINCOUNT = '{expected}'" in done.stderr
-    seen = [line for line in done.stdout.splitlines() if line.startswith(tuple(unset))]
+    assert f"GOMP_SPINCOUNT = '{expected}'" in said
+    seen = [line for line in printed.splitlines() if line.startswith(tuple(unset))]
     left = set(given) & set(threads._BRIEFLY)
     assert seen == [*left, *(f"{name}={given[name]}" for name in given)]
 
@@ -212,9 +189,8 @@ def test_binding_by_openmp_does_not_change_how_many_threads_there_are():
     """OpenMP binds the thread that loads it to one processor."""
     code = "from brainstorm.handlers import NativeHandler as H; print(H().threads, H().threads)"
     environment = {k: v for k, v in os.environ.items() if not k.startswith("OMP_")}
-    run = [sys.executable, "-c", code]
     free, *bound = (
-        subprocess.run(run, env={**environment, **more}, capture_output=True, timeout=300).stdout
+        in_process(code, environment, **more)[0]
         for more in ({}, {"OMP_PROC_BIND": "true"}, {"OMP_PLACES": "cores"})
     )
     assert len(free.split()) == 2

@@ -1,7 +1,5 @@
 """Fixtures of the tests of the native handler."""
 
-from __future__ import annotations
-
 import pytest
 
 from brainstorm.handlers.native import NativeHandler

@@ -1,7 +1,5 @@
 """What an operation of the native handler comes down to, and whether that is right."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from brainstorm.handlers.native.calls import Call

@@ -1,7 +1,5 @@
 """Convolutions: against the loops of the reference, and what they cost when repeated."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Finding oneDNN, and everything that can be wrong with what is found."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

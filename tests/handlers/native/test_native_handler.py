@@ -1,7 +1,5 @@
 """The NativeHandler as a whole: properties, op-trees, traces, threads and processes."""
 
-from __future__ import annotations
-
 import copy
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Pooling in C: against the reference, for both types, and where NumPy does it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Matrix products: against NumPy, on every form of array, and what they cost when repeated."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Calls and replays."""
 
-from __future__ import annotations
-
 import ctypes
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Products of small matrices: against NumPy, for every block of rows and vectors."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

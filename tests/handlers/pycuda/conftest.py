@@ -1,7 +1,5 @@
 """A handler on the GPU, or on the tests' CUDA driver for machines without one."""
 
-from __future__ import annotations
-
 import pytest
 
 from brainstorm.handlers import PyCudaHandler

@@ -1,7 +1,5 @@
 """Arrays on a GPU: views, copies, and what other libraries get of them."""
 
-from __future__ import annotations
-
 import copy
 import ctypes
 import gc

@@ -1,7 +1,5 @@
 """Who compiles kernels: NVRTC, or nvcc where that is missing or of no use."""
 
-from __future__ import annotations
-
 import pytest
 
 from brainstorm.errors import MissingDependencyError

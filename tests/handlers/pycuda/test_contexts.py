@@ -1,7 +1,5 @@
 """Other users of CUDA in the process: their contexts, their threads, and the end of Python."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess

@@ -5,8 +5,6 @@ there and the right shapes; and that a convolution goes through the stream. That
 computes the same is seen on a GPU, by the properties.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import os

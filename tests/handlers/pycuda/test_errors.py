@@ -1,7 +1,5 @@
 """What goes wrong on the way to a GPU and on it, and what the messages say."""
 
-from __future__ import annotations
-
 import gc
 import importlib
 import importlib.util

@@ -1,7 +1,5 @@
 """Loops that one kernel does: how many launches are left, and the same values."""
 
-from __future__ import annotations
-
 import ast
 
 import numpy as np

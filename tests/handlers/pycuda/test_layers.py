@@ -6,8 +6,6 @@ writers of deltas write, is compared with what the layer does by itself. The oth
 those of what a layer does with any handler, whose operations have properties of their own.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

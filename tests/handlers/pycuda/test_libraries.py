@@ -1,7 +1,5 @@
 """Which copy of a library is taken: small libraries that say which one they are."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

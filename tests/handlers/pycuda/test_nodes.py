@@ -5,8 +5,6 @@ once, and wrote what it writes once. The counts are without cuDNN, which makes n
 except where it is said.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from unittest import mock

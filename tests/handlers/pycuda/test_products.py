@@ -1,7 +1,5 @@
 """Products of all the shapes and strides that arrays can have, and who calls cuBLAS."""
 
-from __future__ import annotations
-
 import importlib.util
 import itertools
 import sys

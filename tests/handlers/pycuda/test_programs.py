@@ -1,15 +1,12 @@
 """Op-trees on a GPU, against the interpreter: products, indexing, overlaps, random trees."""
 
-from __future__ import annotations
-
 import gc
 
 import numpy as np
 import pytest
 
-from brainstorm.backend import Backend
 from brainstorm.errors import HandlerValidationError
-from brainstorm.handlers.pycuda import launches, modules, structures
+from brainstorm.handlers.pycuda import launches, structures
 from brainstorm.optree import (
     OpTreeNode,
     Variable,
@@ -21,18 +18,18 @@ from brainstorm.optree import (
     registry,
 )
 from brainstorm.optree import functions as fn
+from tests.handlers.running import on
 from tests.optree.operation_cases import variables
 from tests.optree.test_random_trees import grown
 
 
-def run(handler, trees, bindings, dtypes=None, accumulate=False):
+def run(handler, trees, bindings, accumulate=False):
     """Return the values of trees, computed on the GPU."""
     program = linearise(trees)
     inputs = [handler.create_from_numpy(bindings[variable]) for variable in program.inputs]
-    types = dtypes or [program.dtype_of(v) for v in program.outputs]
     outputs = [
-        handler.create_from_numpy(np.ones(program.shape_of(v), dtype))
-        for v, dtype in zip(program.outputs, types, strict=True)
+        handler.create_from_numpy(np.ones(program.shape_of(v), program.dtype_of(v)))
+        for v in program.outputs
     ]
     handler.run_program(program, inputs, outputs, [accumulate] * len(outputs))
     return [output.get() for output in outputs]
@@ -64,31 +61,6 @@ def test_reductions_of_all_shapes(name, shape, handler, rng):
     (x,), bindings = variables(rng, shape)
     axes = [None, *range(len(shape))]
     check(handler, [REDUCTIONS[name](x * 2.0, axis) for axis in axes], bindings)
-
-
-def test_sums_of_many_numbers_are_accurate_on_one_thread_too(handler):
-    """More reductions in a loop than threads can share are done by one thread for each."""
-    x = Variable((3_000_000,))
-    a = np.full(x.shape, 0.1, np.float32)
-    for count in (1, 21):
-        found = run(handler, [fn.sum(x + float(k)) for k in range(count)], {x: a})
-        for k, value in enumerate(found):
-            exact = float(np.float32(a[0] + np.float32(k))) * a.size
-            np.testing.assert_allclose(value, exact, 1e-6)
-
-
-def test_other_numbers_are_no_other_kernel(handler, monkeypatch):
-    compiled, compile_text = [], modules.compile_text
-    monkeypatch.setattr(
-        modules, "_cached", lambda text, arch: compiled.append(text) or compile_text(text, arch)
-    )
-    backend = Backend(handler)
-    p, g = backend.ones((7, 5)), backend.ones((7, 5))
-    rates = np.linspace(0.001, 0.7, 20)
-    for rate in rates:
-        p[:] = fn.minimum(p - rate * g, 12345.0 + rate)
-    np.testing.assert_allclose(p.get(), 1 - rates.sum(), 1e-5)
-    assert len(compiled) == 1
 
 
 def test_reductions_of_nan_and_infinity(handler, rng):
@@ -134,14 +106,11 @@ def test_results_between_loops_go_into_views_too(handler, rng):
 def test_a_tree_with_a_product_is_one_launch_before_it_and_one_behind(handler, rng):
     x, w, b = Variable((6, 5)), Variable((5, 4)), Variable((4,))
     around = formula(lambda x, w, b: fn.tanh(fn.dot(fn.exp(x), w) + b) * 2.0 + b)
-    values = [rng.normal(size=v.shape).astype(np.float32) for v in (x, w, b)]
-    arrays = [handler.create_from_numpy(value) for value in values]
-    out = handler.zeros((6, 4))
+    values = {v: rng.normal(size=v.shape).astype(np.float32) for v in (x, w, b)}
+    out, arrays = handler.zeros((6, 4)), [on(handler, value) for value in values.values()]
     with handler.tracing() as trace:
         handler.compute(around, arrays, [out])
-    np.testing.assert_allclose(
-        out.get(), *evaluate(around(x, w, b), dict(zip((x, w, b), values, strict=True))), 1e-4, 1e-5
-    )
+    np.testing.assert_allclose(out.get(), *evaluate(around(x, w, b), values), 1e-4, 1e-5)
     found = [launch.kernel is None for step in trace.steps for launch in step.call.launches]
     assert found == [False, True, False]
 
@@ -163,10 +132,10 @@ def test_products_in_double_precision_and_steps_without_a_kernel_are_refused(han
 
 def test_outputs_may_overlap_inputs(handler, rng):
     values = rng.normal(size=(6, 6)).astype(np.float32)
-    x = handler.create_from_numpy(values)
+    x = on(handler, values)
     handler.compute(formula(lambda a: fn.transpose(a)), [x], [x])
     np.testing.assert_array_equal(x.get(), values.T)
-    x = handler.create_from_numpy(values)
+    x = on(handler, values)
     handler.compute(formula(lambda a: a + 1.0), [x[:5]], [x[1:]])
     np.testing.assert_array_equal(x[1:].get(), values[:5] + 1)
 

@@ -1,7 +1,5 @@
 """The properties of handlers on a GPU, and what the handler says of itself."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import time

@@ -1,7 +1,5 @@
 """Steps of a walk through time that are one launch: the bits of one operation after the other."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

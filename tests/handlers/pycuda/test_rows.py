@@ -1,7 +1,5 @@
 """Rows that are looked up in tables, and added to them: of all indices that there can be."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The text of all kernels, for compilers on machines without a GPU."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """What is compiled depends on addresses and strides; what is computed does not."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Training steps as CUDA graphs: the same bits as operation by operation, and nothing but them."""
 
-from __future__ import annotations
-
 import gc
 from functools import partial
 

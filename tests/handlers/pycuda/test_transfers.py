@@ -1,7 +1,5 @@
 """From the host to the GPU: every dtype and size, in order, and without waiting."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
