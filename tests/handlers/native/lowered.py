@@ -4,13 +4,12 @@ import numpy as np
 
 from brainstorm.handlers.native.calls import Call
 from brainstorm.testing.handler_arguments import Arguments, Invocation
+from tests.handlers.running import traced
 
 
 def native_calls(handler, name, arguments):
     """Return the native calls of an operation, which is not done; None: NumPy does it."""
-    with handler.tracing(runs=False) as trace:
-        getattr(handler, name)(**arguments)
-    calls = [step.call for step in trace.steps]
+    calls = traced(handler, lambda: getattr(handler, name)(**arguments))
     return calls if all(isinstance(call, Call) for call in calls) else None
 
 

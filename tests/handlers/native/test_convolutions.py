@@ -1,5 +1,7 @@
 """Convolutions: against the loops of the reference, and what they cost when repeated."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ OPERATIONS = [f"conv{n}d_{way}_batch" for n in (2, 3) for way in ("forward", "ba
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_random_convolutions(native, name):
-    check_random_calls(native, name, 2e-5)
+    check_random_calls(native, name, 2e-5, count=48)
 
 
 #: Sizes at which the library's kernels for vectors and blocks of channels run.
@@ -46,31 +48,28 @@ def test_nan_goes_through_every_activation(request, precision, where, channels):
     shapes = {"inputs": (2, 9, 9, depth), "weights": (filters, 3, 3, depth), "bias": (filters,)}
     arrays = {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
     arrays[where].flat[1] = np.nan
-    options = {"padding": 0, "stride": (1, 1)}
+    arrays |= {"padding": 0, "stride": (1, 1)}
     expected = np.zeros((2, 7, 7, filters), np.float32)
-    numpy.conv2d_forward_batch(**arrays, outputs=expected, **options)
-    assert np.isnan(expected).any()
-    assert not np.isnan(expected).all()
+    numpy.conv2d_forward_batch(**arrays, outputs=expected)
+    assert 0 < np.isnan(expected).mean() < 1
     for activation in handler.activations:
         out = np.zeros_like(expected)
-        handler.conv2d_forward_batch(**arrays, outputs=out, **options, activation=activation)
+        handler.conv2d_forward_batch(**arrays, outputs=out, activation=activation)
         np.testing.assert_array_equal(np.isnan(out), np.isnan(expected), activation)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_random_convolutions_in_bfloat16(half, name):
     """Each factor is off by up to one part in 2 ** 8, and what is small may cancel out."""
-    for seed in range(80):
+    for seed in range(48):
         fixed = {"activation": "linear"}
         arguments = Arguments(name, seed, np.float32, example=seed % 4, fixed=fixed)
         call = Invocation(half, arguments)
         assert native_calls(half, name, call.values) is not None, str(arguments)
         call.run()
         for written, expected in arguments.expected().items():
-            largest = 1 + np.abs(expected).max(initial=0)
-            np.testing.assert_allclose(
-                call.get(written) / largest, expected / largest, 0, 0.03, err_msg=str(arguments)
-            )
+            error = np.abs(call.get(written) - expected)
+            assert (error <= 0.03 * (1 + np.abs(expected).max(initial=0))).all(), str(arguments)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -78,7 +77,7 @@ def test_convolutions_of_numbers_that_bfloat16_has(half, monkeypatch, name):
     """Only sums are rounded, as in float32; numbers read from beyond the images would be NaN."""
     monkeypatch.setattr(convolutions, "HALF_WORK", 0)
     names = set()
-    for seed in range(80):
+    for seed in range(48):
         arguments = Arguments(name, seed, np.float32, example=seed % 4)
         for key, value in arguments.values.items():
             if isinstance(value, np.ndarray):
@@ -107,23 +106,20 @@ def test_windows_that_the_library_gets_wrong_in_bfloat16(half, native, monkeypat
 
 
 def test_a_convolution_is_tried_once_before_it_uses_bfloat16(half, monkeypatch):
-    tried = []
-    is_right = convolutions._is_right
-    monkeypatch.setattr(
-        convolutions, "_is_right", lambda *args: tried.append(args) or is_right(*args)
-    )
+    trial = mock.Mock(wraps=convolutions._is_right)
+    monkeypatch.setattr(convolutions, "_is_right", trial)
     w = half.zeros((32, 5, 5, 32))
     for n in (2, 3, 2):
         x, out = half.zeros((n, 12, 12, 32)), half.zeros((n, 8, 8, 32))
         half.conv2d_forward_batch(x, w, None, out, 0, (1, 1))
-    assert len(tried) == 1
+    assert trial.call_count == 1
 
 
 def test_images_that_are_not_contiguous(native):
     wide = np.ones((2, 8, 8, 6), np.float32)
     w, out = np.ones((4, 3, 3, 3), np.float32), np.zeros((2, 6, 6, 4), np.float32)
-    arguments = {"inputs": wide[..., 1:4], "weights": w, "bias": None, "outputs": out}
-    arguments.update(padding=0, stride=(1, 1))
+    arguments = {"inputs": wide[..., 1:4], "weights": w, "bias": None, "outputs": out,
+                 "padding": 0, "stride": (1, 1)}  # fmt: skip
     assert native_calls(native, "conv2d_forward_batch", arguments) is None
     native.conv2d_forward_batch(**arguments)
     np.testing.assert_array_equal(out, np.full_like(out, 27))
@@ -135,22 +131,19 @@ def test_a_second_call_creates_nothing(native, counted, name):
         call = Invocation(native, Arguments(name, 5, np.float32, example, large=True))
         call.run()
         assert "dnnl_primitive" in counted
-        held = native.lane.workspace.held
+        held = [id(memory) for memory in native.lane.workspace.held]
         counted.clear()
         call.run()
         assert counted == []
-        again = native.lane.workspace.held
-        assert [id(x) for x in held] == [id(x) for x in again]
+        assert [id(memory) for memory in native.lane.workspace.held] == held
 
 
 def test_same_bits(native):
     call = Invocation(native, Arguments("conv2d_backward_batch", 2, np.float32, large=True))
-    found = []
+    found = set()
     for _ in range(5):
         for argument in call.written:
             call.values[argument.name].fill(1)
         call.run()
-        found.append([call.get(argument.name) for argument in call.written])
-    for again in found:
-        for first, other in zip(found[0], again, strict=True):
-            np.testing.assert_array_equal(first, other)
+        found.add(b"".join(call.get(argument.name).tobytes() for argument in call.written))
+    assert len(found) == 1

@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
-from brainstorm.handlers import compiler
+from brainstorm.handlers.compiler import compiler_command
 from brainstorm.handlers.native import NativeHandler, library
 from brainstorm.handlers.native.library import PROTOTYPES, UnsupportedError, load
+from tests.handlers.running import in_process, needs_compiler
 
 
 def test_it_is_found_once(native):
@@ -61,7 +62,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("case", FOREIGN)
-@pytest.mark.skipif(compiler.compiler_command() is None, reason="NO C COMPILER")
+@needs_compiler
 def test_foreign_libraries(monkeypatch, tmp_path, case):
     major, status, match = FOREIGN[case]
     text = "int nothing;"
@@ -71,7 +72,7 @@ def test_foreign_libraries(monkeypatch, tmp_path, case):
         text += "\n".join(f"int {name}(void) {{ return {status}; }}" for name in others)
     source, path = tmp_path / "foreign.c", tmp_path / "foreign.so"
     source.write_text(text)
-    command = [*compiler.compiler_command(), "-shared", "-fPIC", str(source), "-o", str(path)]
+    command = [*compiler_command(), "-shared", "-fPIC", str(source), "-o", str(path)]
     subprocess.run(command, check=True)
     monkeypatch.setenv("BRAINSTORM_ONEDNN", str(path))
     found, reason = load()
@@ -80,25 +81,16 @@ def test_foreign_libraries(monkeypatch, tmp_path, case):
     assert reason in NativeHandler(seed=1).info()["convolutions"]
 
 
-def test_a_copy_elsewhere_can_be_named(native, monkeypatch, tmp_path):
+def test_a_copy_elsewhere_can_be_named(native, tmp_path):
     path = tmp_path / "copied.so"
     shutil.copy(load()[0].path, path)
-    code = (
-        "from brainstorm.handlers.native import NativeHandler;"
-        "print(NativeHandler(seed=1).info()['products'])"
-    )
-    monkeypatch.setenv("BRAINSTORM_ONEDNN", str(path))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert str(path) in done.stdout
+    code = "from brainstorm.handlers import NativeHandler as H; print(H(seed=1).info()['products'])"
+    assert str(path) in in_process(code, BRAINSTORM_ONEDNN=str(path))[0]
 
 
 def test_nothing_is_loaded_by_an_import():
-    code = (
-        "import brainstorm, brainstorm.handlers.native;"
-        "print('libdnnl' in open('/proc/self/maps').read())"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    code = "import brainstorm.handlers.native; print('libdnnl' in open('/proc/self/maps').read())"
+    assert in_process(code)[0] == "False\n"
 
 
 def test_status_codes_are_checked(native):

@@ -4,20 +4,13 @@ import copy
 import multiprocessing
 import os
 import pickle
-import subprocess
-import sys
 import weakref
 
 import numpy as np
 import pytest
 
 from brainstorm.errors import HandlerValidationError, OutOfMemoryError
-from brainstorm.handlers import (
-    NumpyHandler,
-    base_handler,
-    lowering,
-    specialized_program,
-)
+from brainstorm.handlers import NumpyHandler, base_handler, lowering, specialized_program
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.handlers.native.calls import Call
 from brainstorm.handlers.threads import default_threads
@@ -25,7 +18,7 @@ from brainstorm.layers import FullyConnected
 from brainstorm.optree import Variable, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.testing import HANDLER_PROPERTIES, check_handler, handler_harness
-from tests.handlers.running import needs_compiler
+from tests.handlers.running import in_process, needs_compiler, traced
 from tests.networks import batch_for, trainable
 
 
@@ -69,14 +62,17 @@ def test_threads_that_are_no_number(threads):
         NativeHandler(threads=threads)
 
 
-def test_wrong_arguments_are_python_errors(native):
-    a = np.ones((2, 2), np.float32)
-    with pytest.raises(TypeError, match="missing a required argument: 'out'"):
-        native.dot_mm(a, a)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'transpose'"):
-        native.dot_mm(a, a, a, transpose=True)
-    with pytest.raises(TypeError, match="too many positional arguments"):
-        native.dot_mm(a, a, a, False, False, "more")
+@pytest.mark.parametrize(
+    ("given", "named", "text"),
+    [
+        ("ab", {}, "missing a required argument: 'out'"),
+        ("abc", {"transpose": True}, "unexpected keyword argument 'transpose'"),
+        ("abcdef", {}, "too many positional arguments"),
+    ],
+)
+def test_wrong_arguments_are_python_errors(native, given, named, text):
+    with pytest.raises(TypeError, match=text):
+        native.dot_mm(*(np.ones((2, 2), np.float32) for _ in given), **named)
 
 
 def f(*shape):
@@ -94,20 +90,17 @@ def f(*shape):
         ("affine_mm", (f(2, 3), f(5, 3), f(4), f(2, 5), "rel")),
         ("take_rows_mv", (f(4, 3), f(5, 1), f(6, 3))),
         ("add_rows_mv", (f(6, 3), f(5, 1), f(4, 3))),
-        (
-            "maxpool2d_forward_batch",
-            (f(1, 4, 4, 1), (2, 2), f(1, 3, 3, 1), 0, (2, 2), f(1, 3, 3, 1)),
-        ),
+        ("maxpool2d_forward_batch",
+         (f(1, 4, 4, 1), (2, 2), f(1, 3, 3, 1), 0, (2, 2), f(1, 3, 3, 1))),
         ("conv2d_forward_batch", (f(1, 4, 4, 1), f(2, 2, 2, 1), f(1), f(1, 3, 3, 2), 0, (1, 1))),
     ],
     ids=lambda value: value if type(value) is str else "",
-)
+)  # fmt: skip
 def test_shapes_that_do_not_fit_never_reach_native_code(native, name, arguments):
     parameters = native.operations()[name].signature.parameters
     given = dict(zip(parameters, arguments, strict=False))
-    with native.tracing(runs=False) as trace:
-        getattr(native, name)(**given)
-    assert not any(isinstance(step.call, Call) for step in trace.steps)
+    calls = traced(native, lambda: getattr(native, name)(**given))
+    assert not any(isinstance(call, Call) for call in calls)
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda h: pickle.loads(pickle.dumps(h))])
@@ -124,9 +117,7 @@ def test_copies_have_memory_of_their_own(native, copied):
 
 def test_a_shallow_copy_is_not_traced_with_the_original(native):
     x = np.ones(3, np.float32)
-    with native.tracing() as trace:
-        copy.copy(native).add_st(1.0, x, x)
-    assert not trace.steps
+    assert traced(native, lambda: copy.copy(native).add_st(1.0, x, x)) == []
 
 
 def test_what_is_remembered_does_not_keep_arrays(native):
@@ -197,9 +188,8 @@ def test_op_trees_that_numpy_runs(request, compiler_there):
     a, b = np.full((2, 5, 5), 3, np.int32)
     out, program = run(handler, tree, a, b)
     np.testing.assert_allclose(out, a @ b if compiler_there else a - b * 17.25)
-    with handler.tracing() as trace:
-        handler.run_program(program, [a, b], [out], [False])
-    assert [isinstance(step.call, Call) for step in trace.steps] == [False]
+    (call,) = traced(handler, lambda: handler.run_program(program, [a, b], [out], [False]))
+    assert not isinstance(call, Call)
     if compiler_there:
         assert "; others on numpy (" in handler.info()["op-trees"]
 
@@ -296,12 +286,8 @@ def test_a_loop_does_the_same_bits_as_its_steps(native):
             walk(expected)(t)
         native.loop(steps, walk(y))
         np.testing.assert_array_equal(y, expected)
-        with native.tracing() as trace:
-            native.loop(steps, walk(y))
-        for t in steps:
-            walk(expected)(t)
-        trace.replay()
-        for t in steps:
+        native.trace(lambda steps=steps: native.loop(steps, walk(y))).replay()
+        for t in (*steps, *steps):
             walk(expected)(t)
         np.testing.assert_array_equal(y, expected)
 
@@ -321,10 +307,8 @@ def test_rows_that_are_not_equally_far_apart_are_walked_through_all_the_same(nat
 
 
 def test_every_handler_has_its_number_of_threads(native):
-    rng = np.random.default_rng(0)
-    a, b = (rng.standard_normal((500, 500), np.float32) for _ in range(2))
+    a, b, out = (np.ones((500, 500), np.float32) for _ in range(3))
     count = native._library._library.omp_get_max_threads
-    out = np.zeros((500, 500), np.float32)
     for threads in (1, 2, 1):
         NativeHandler(threads=threads, seed=1).dot_mm(a, b, out)
         assert count() == threads
@@ -385,10 +369,10 @@ print(*files)
 
 @needs_compiler
 def test_library_and_kernels_have_one_pool_of_threads(native):
-    done = subprocess.run([sys.executable, "-c", ONE_POOL], capture_output=True, text=True)
-    assert done.stderr == ""
-    assert len(done.stdout.split()) == 1
-    assert "libgomp" in done.stdout
+    printed, said = in_process(ONE_POOL)
+    assert said == ""
+    assert len(printed.split()) == 1
+    assert "libgomp" in printed
 
 
 # -- memory ------------------------------------------------------------------------------------

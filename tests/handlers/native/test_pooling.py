@@ -1,4 +1,4 @@
-"""Pooling in C: against the reference, for both types, and where NumPy does it."""
+"""Pooling and rows in C: against the reference, for both types, and where NumPy does it."""
 
 import numpy as np
 import pytest
@@ -14,10 +14,11 @@ OPERATIONS = [f"{k}pool2d_{way}_batch" for k in ("max", "avg") for way in ("forw
 
 @needs_compiler
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_random_pooling(without, name, dtype):
+@pytest.mark.parametrize("name", [*OPERATIONS, "take_rows_mv", "add_rows_mv"])
+def test_random_pooling_and_random_rows(without, name, dtype):
     rtol = 1e-5 if dtype == np.float32 else 1e-12
-    check_random_calls(NativeHandler(dtype, seed=1), name, rtol)
+    handler = NativeHandler(dtype, seed=1)
+    check_random_calls(handler, name, rtol, strided="rows" in name, count=40)
 
 
 @needs_compiler
@@ -25,8 +26,8 @@ def test_random_pooling(without, name, dtype):
 @pytest.mark.parametrize("images", [1, 5])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_threads(name, threads, images):
-    sizes = {"N": images, "H": 41, "W": 37, "C": 50, "window": (3, 3), "stride": (2, 1)}
-    sizes["padding"] = 1
+    sizes = {"N": images, "H": 41, "W": 37, "C": 50, "window": (3, 3), "stride": (2, 1),
+             "padding": 1}  # fmt: skip
     arguments = Arguments(name, 1, np.float32, fixed=sizes, large=True)
     (native,) = check(NativeHandler(threads=threads, seed=1), name, arguments)
     assert native.numbers[0] == threads
@@ -45,9 +46,8 @@ def test_no_images():
 @pytest.mark.parametrize("make", [NativeHandler, NumpyHandler])
 def test_of_nan_the_first_is_the_largest(make):
     x = np.zeros((1, 4, 4, 1), np.float32)
-    x[0, 1, 0], x[0, 3, 3] = np.nan, -np.inf
+    x[0, 1, :2], x[0, 3, 3] = np.nan, -np.inf
     out, argmax = (np.zeros((1, 2, 2, 1), np.float32) for _ in range(2))
-    x[0, 1, 1] = np.nan
     make(seed=1).maxpool2d_forward_batch(x, (2, 2), out, 0, (2, 2), argmax)
     np.testing.assert_array_equal(out.ravel(), [np.nan, 0, 0, 0])
     np.testing.assert_array_equal(argmax.ravel(), [4, 2, 8, 10])
@@ -57,8 +57,8 @@ def test_what_numpy_does(monkeypatch):
     handler = NativeHandler(seed=1)
     wide = np.ones((1, 4, 4, 3), np.float32)
     out, expected = (np.zeros((1, 2, 2, 1), np.float32) for _ in range(2))
-    arguments = {"inputs": wide[..., 1:2], "window": (2, 2), "outputs": out, "padding": 0}
-    arguments["stride"] = (2, 2)
+    arguments = {"inputs": wide[..., 1:2], "window": (2, 2), "outputs": out, "padding": 0,
+                 "stride": (2, 2)}  # fmt: skip
     assert native_calls(handler, "avgpool2d_forward_batch", arguments) is None
     handler.avgpool2d_forward_batch(**arguments)
     NumpyHandler(seed=1).avgpool2d_forward_batch(**{**arguments, "outputs": expected})
