@@ -9,7 +9,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 
 import numpy as np
@@ -24,11 +23,11 @@ from brainstorm.optree import Variable, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.testing.handler_arguments import Arguments, Invocation
 from tests.handlers.native.lowered import check
-from tests.handlers.running import needs_compiler
+from tests.handlers.running import in_process, in_threads, needs_compiler, traced
 
-POOLING = [
-    f"{kind}pool2d_{way}_batch" for kind in ("max", "avg") for way in ("forward", "backward")
-]
+POOLING = [f"{k}pool2d_{way}_batch" for k in ("max", "avg") for way in ("forward", "backward")]
+#: What begins the code of a new process.
+HERE = "from tests.handlers.test_compiler import *; "
 
 
 @pytest.fixture
@@ -129,11 +128,8 @@ def run_everything():
     run_formulas(np.float64)
     handler = NativeHandler(threads=2, seed=1)
     small = {"M": 5, "K": 7, "N": 37, "transa": False, "transb": False}
-    for name, fixed in {
-        "dot_mm": small,
-        "take_rows_mv": {},
-        **{name: {} for name in POOLING},
-    }.items():
+    for name in ("dot_mm", "take_rows_mv", *POOLING):
+        fixed = small if name == "dot_mm" else {}
         arguments = Arguments(name, 1, np.float32, fixed=fixed, large=not fixed)
         check(handler, name, arguments, 1e-4, 1e-5)
     replay_products(handler)
@@ -142,21 +138,10 @@ def run_everything():
 
 def replay_products(handler):
     a, b, out = (np.ones(shape, np.float32) for shape in ((2, 3), (3, 16), (2, 16)))
-    with handler.tracing(runs=False) as trace:
-        for _ in range(3):
-            handler.dot_add_mm(a, b, out)
-    trace.replay()
+    calls = traced(handler, lambda: [handler.dot_add_mm(a, b, out) for _ in range(3)])
+    for function in handler.compile(calls):
+        function()
     np.testing.assert_array_equal(out, np.full((2, 16), 10))
-
-
-def in_process(code, **environment):
-    """Run code in a new process and return what it prints and logs."""
-    done = subprocess.run(
-        [sys.executable, "-c", f"from tests.handlers import test_compiler as t; {code}"],
-        capture_output=True, text=True, env={**os.environ, **environment},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("name", COMPILERS)
@@ -166,7 +151,7 @@ def test_a_compiler_makes_every_kernel_and_is_asked_once(name, cache, script):
     if name == "tcc" and load()[0] is None:
         pytest.skip("TCC HAS NO VECTORS: WITHOUT ONEDNN NOTHING NATIVE DOES SMALL PRODUCTS FOR IT")
     calls = script(command=COMPILERS[name])
-    info, messages = in_process("t.run_everything()")
+    info, messages = in_process(f"{HERE}run_everything()")
     assert info.startswith(f"C, compiled by {os.environ['CC'].replace(chr(39), '')}, with")
     found = {word: [x for x in calls() if word in x] for word in ("--version", "probe.c", "kernel")}
     assert len(found["--version"]) == 1
@@ -176,7 +161,7 @@ def test_a_compiler_makes_every_kernel_and_is_asked_once(name, cache, script):
     assert len(found["kernel"]) - refused == len(list(cache.iterdir()))
     assert messages.count("a formula runs without its kernel, which is slower") == refused
     before = len(calls())
-    in_process("t.run_formulas(t.np.float32)")
+    in_process(f"{HERE}run_formulas(np.float32)")
     assert calls()[before:] == ["--version"]
 
 
@@ -333,12 +318,12 @@ exec $COMPILER "$@"
             run_formula(NativeHandler(seed=1))
     refused = [words for words in calls() if "kernel.c" in words]
     assert len(refused) == 2  # one of them is what the cache keeps about the compiler
-    assert [record.getMessage()[:67] for record in caplog.records] == [
-        "a formula runs without its kernel, which is slower: sh " + os.environ["CC"][4:16]
-    ]
     for _ in range(2):
         with pytest.raises(MissingDependencyError, match="nonsense"):
             compiler.load("nonsense", "probe")
+    (said,) = (record.getMessage() for record in caplog.records)
+    place = os.environ["CC"][4:16]
+    assert said.startswith(f"a formula runs without its kernel, which is slower: sh {place}")
     assert len(calls()) == 1 + sum("probe.c" in words for words in calls()) + 3
 
 
@@ -414,17 +399,10 @@ def test_what_is_known_of_a_compiler_is_found_again_and_checked(cache):
         assert compiler._compiler_here()[1] == known
 
 
-PROCESS = """
-import sys
-from tests.handlers.test_compiler import ask, probe
-from brainstorm.handlers import compiler
-print(ask(compiler.load(probe(8), "probe")))
-"""
-
-
 @needs_compiler
 def test_two_processes_at_once(cache):
-    command = [sys.executable, "-c", PROCESS]
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    assert [process.communicate(timeout=60)[0].strip() for process in both] == ["8", "8"]
+    printed = []
+    load = f"{HERE}print(ask(compiler.load(probe(8), 'probe')))"
+    in_threads(lambda code: printed.append(in_process(code)[0]), [load] * 2)
+    assert printed == ["8\n"] * 2
     assert all(path.suffix == ".so" for path in cache.iterdir())

@@ -52,24 +52,25 @@ def test_values_from_the_host_can_be_assigned(handler):
         np.testing.assert_array_equal(array.get(), expected)
 
 
-def test_reshaping_never_copies(handler):
-    array = handler.create_from_numpy(VALUES)
-    for bad in (lambda: array.T.reshape((24,)), lambda: array[:, :, 1:].reshape((18,))):
-        with pytest.raises(HandlerValidationError, match="cannot be reshaped to .* without a copy"):
-            bad()
-    with pytest.raises(HandlerValidationError, match="cannot reshape array of size 24"):
-        array.reshape((5, 5))
+MISTAKES = [
+    (lambda x: x.T.reshape((24,)), "cannot be reshaped to .* without a copy"),
+    (lambda x: x[:, :, 1:].reshape((18,)), "cannot be reshaped to .* without a copy"),
+    (lambda x: x.reshape((5, 5)), "cannot reshape array of size 24"),
+    *(
+        (lambda x, key=key: x[key], "cannot be indexed by")
+        for key in ([0, 1], np.array([True, False]), True, 1.0, "x")
+    ),
+    *(
+        (use, r"is on a GPU. Copy it with get\(\)")
+        for use in (np.asarray, np.sum, list, bool, float, copy.copy)
+    ),
+]
 
 
-@pytest.mark.parametrize("key", [[0, 1], np.array([True, False]), True, 1.0, "x"])
-def test_only_views_can_be_indexed(key, handler):
-    with pytest.raises(HandlerValidationError, match="cannot be indexed by"):
-        handler.create_from_numpy(VALUES)[key]
-
-
-@pytest.mark.parametrize("use", [np.asarray, np.sum, list, bool, float, copy.copy])
-def test_numpy_must_be_given_a_copy(use, handler):
-    with pytest.raises(TypeError, match=r"is on a GPU. Copy it with get\(\)"):
+@pytest.mark.parametrize(("use", "text"), MISTAKES)
+def test_there_are_only_views_and_no_silent_copies(use, text, handler):
+    error = TypeError if "on a GPU" in text else HandlerValidationError
+    with pytest.raises(error, match=text):
         use(handler.create_from_numpy(VALUES))
 
 

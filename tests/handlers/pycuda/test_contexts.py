@@ -2,18 +2,13 @@
 
 import ctypes
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from brainstorm.handlers import PyCudaHandler
 from brainstorm.handlers.pycuda.driver import driver_library
-from tests.handlers.running import in_threads
-
-ROOT = Path(__file__).parents[3]
+from tests.handlers.running import ROOT, in_process, in_threads
 
 
 def current():
@@ -146,9 +141,6 @@ def compute(times=10**9):
 def test_nothing_complains_when_python_ends(ending):
     in_thread = "maker = threading.Thread(target=make); maker.start(); maker.join()"
     script = SCRIPT.replace("{make}", in_thread if "made in a thread" in ending else "make()")
-    path = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    environment = {**os.environ, "PYTHONPATH": path}
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
     environment.pop("CC", None)  # of one that does not work there is a warning
-    command = [sys.executable, "-c", script + ENDINGS[ending]]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert in_process(script + ENDINGS[ending], environment)[1] == ""

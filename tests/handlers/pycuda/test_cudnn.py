@@ -26,6 +26,7 @@ from brainstorm.testing import HANDLER_PROPERTIES, check_handler
 from brainstorm.testing.handler_harness import HandlerHarness
 from tests import cudashim
 from tests.cudashim import building
+from tests.handlers.running import graph_of, on
 
 CONVOLUTIONS = ["conv2d_forward_batch", "conv2d_backward_batch"]
 PROPERTIES = ["results equal the reference", "what is overwritten may be garbage"]
@@ -95,15 +96,10 @@ def passes(handler, geometry, add):
     """Return the results of both passes, added to ones, for whole numbers that bfloat16 holds."""
     size, cells, count, padding, stride, dilation, groups = GEOMETRIES[geometry]
     rng = np.random.default_rng(3)
-    places = [
-        (n + 2 * padding - d * (k - 1) - 1) // s + 1
-        for n, k, s, d in zip(size, cells, stride, dilation, strict=False)
-    ]
+    axes = zip(size, cells, stride, dilation, strict=False)
+    places = [(n + 2 * padding - d * (k - 1) - 1) // s + 1 for n, k, s, d in axes]
     shapes = (2, *size), (count, *cells, size[2] // groups), (2, *places, count)
-    x, w, dy = (
-        handler.create_from_numpy(rng.integers(-2, 3, shape).astype(handler.dtype))
-        for shape in shapes
-    )
+    x, w, dy = (on(handler, rng.integers(-2, 3, shape)) for shape in shapes)
     y, dx, dw = (handler.ones(shape) for shape in (shapes[2], shapes[0], shapes[1]))
     more = {"dilation": dilation, "groups": groups}
     handler.conv2d_forward_batch(x, w, None, y, padding, stride, add_outputs=add, **more)
@@ -177,10 +173,12 @@ def test_a_graph_rounds_what_convolutions_read_once(shim):
     handler, *_ = with_stand_in("bf16")
     x, w, y = images(handler)
     dx, dw = handler.zeros(x.shape), handler.zeros(w.shape)
-    with handler.tracing(runs=False) as trace:
+
+    def passes():
         handler.conv2d_forward_batch(x, w, None, y, 0, (1, 1), activation="tanh")
         handler.conv2d_backward_batch(x, w, 0, (1, 1), dx, y, dw, None)
-    (graph,) = handler.compile([step.call for step in trace.steps])
+
+    graph = graph_of(handler, passes)
     # x and w are rounded, y by the kernel that widens it; then the gradients are widened.
     assert len(graph.launches) == 2 + (1 + 1) + 2 * (1 + 1)
 
@@ -188,8 +186,7 @@ def test_a_graph_rounds_what_convolutions_read_once(shim):
 def test_they_are_nodes_of_a_graph(shim):
     handler, *_ = with_stand_in()
     x, w, y = images(handler)
-    with handler.tracing() as trace:
-        handler.conv2d_forward_batch(x, w, None, y, 0, (1, 1))
+    trace = handler.trace(lambda: handler.conv2d_forward_batch(x, w, None, y, 0, (1, 1)))
     trace.replay()
     handler.fill(x, 3.0)
     shim.reset()
@@ -347,15 +344,8 @@ def test_a_library_that_fails_is_a_warning_and_cublas_convolves(load, reason, mo
 
 
 def test_it_is_not_looked_for_where_it_is_off(handler, monkeypatch):
-    asked = []
-
-    def missing(*arguments):
-        asked.append(arguments)
-        raise FileNotFoundError
-
-    monkeypatch.setattr(cudnn, "load_library", missing)
+    monkeypatch.setattr(cudnn, "load_library", missing := mock.Mock(side_effect=FileNotFoundError))
     assert Cudnn.found(handler._device, "tf32") is None
-    assert asked == [("cudnn", (9, 8))]
     monkeypatch.setenv("BRAINSTORM_CUDNN", "off")
     assert Cudnn.found(handler._device, "f32") is None
-    assert len(asked) == 1
+    missing.assert_called_once_with("cudnn", (9, 8))

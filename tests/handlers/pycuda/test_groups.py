@@ -1,6 +1,7 @@
 """Loops that one kernel does: how many launches are left, and the same values."""
 
 import ast
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from brainstorm.handlers.pycuda import fusing, groups
 from brainstorm.layers._normalizing import normalization, over_features
 from brainstorm.optree import Variable, evaluate, formula, linearise
 from brainstorm.optree import functions as fn
-from tests.handlers.running import graph_of
+from tests.handlers.running import graph_of, on, traced
 
 
 def layer_norm(x):
@@ -64,11 +65,9 @@ def test_how_many_launches_there_are_and_that_their_order_does_not_matter(
     x, trees = trees_of(name)
     a, program = values(x.shape), linearise(trees)
     for accumulate in (False, True):
-        outputs = [handler.ones(tree.shape) for tree in trees]
+        outputs, adds = [handler.ones(tree.shape) for tree in trees], [accumulate] * len(trees)
         with handler.tracing() as trace:
-            handler.run_program(
-                program, [handler.create_from_numpy(a)], outputs, [accumulate] * len(trees)
-            )
+            handler.run_program(program, [on(handler, a)], outputs, adds)
         assert sum(len(step.call.launches) for step in trace.steps) == FORMULAS[name][2]
         for got, expected in zip(outputs, evaluate(trees, {x: a}), strict=True):
             np.testing.assert_allclose(got.get(), expected + accumulate, 2e-5, 2e-6)
@@ -79,11 +78,9 @@ def test_in_place_and_in_parts_of_wider_arrays(name, handler, values):
     x, (tree, *_) = trees_of(name)
     a, program = values(x.shape), linearise([tree])
     (expected,) = evaluate([tree], {x: a})
-    wide = handler.create_from_numpy(np.pad(a, ((0, 0), (1, 3))))
+    wide = on(handler, np.pad(a, ((0, 0), (1, 3))))
     part, out = wide[:, 1:-3], handler.zeros((x.shape[0], x.shape[1] + 4))
-    handler.run_program(
-        program, [part], [out[:, : tree.shape[1]]] if tree.ndim == 2 else [], [False]
-    )
+    handler.run_program(program, [part], [out[:, : tree.shape[1]]], [False])
     np.testing.assert_allclose(out.get()[:, : tree.shape[1]], expected, 2e-5, 2e-6)
     if tree.shape == x.shape:
         handler.run_program(program, [part], [part], [False])
@@ -93,7 +90,7 @@ def test_in_place_and_in_parts_of_wider_arrays(name, handler, values):
 
 def test_the_bits_are_those_of_loops_one_by_one(handler, values, monkeypatch):
     x, trees = trees_of("layer norm")
-    a = handler.create_from_numpy(values(x.shape))
+    a = on(handler, values(x.shape))
     found = []
     for _ in range(2):
         out = handler.zeros(x.shape)
@@ -105,10 +102,9 @@ def test_the_bits_are_those_of_loops_one_by_one(handler, values, monkeypatch):
 
 def test_rows_with_too_much_to_do_have_kernels_that_share_it(handler, values, monkeypatch):
     monkeypatch.setattr(groups, "MOST_TERMS", 5)
-    x = handler.create_from_numpy(values((3, 8)))
-    with handler.tracing() as trace:
-        handler.softmax_m(x, x)
-    assert sum(len(step.call.launches) for step in trace.steps) == 3
+    x = on(handler, values((3, 8)))
+    calls = traced(handler, lambda: handler.softmax_m(x, x))
+    assert sum(len(call.launches) for call in calls) == 3
 
 
 # -- across operations -----------------------------------------------------------------------------
@@ -204,13 +200,9 @@ STEPS = {
 
 
 @pytest.fixture
-def case(handler, rng):
-    values = {name: rng.normal(size=shape).astype(np.float32) for name, shape in SHAPES.items()}
-
-    def arrays():
-        return {name: handler.create_from_numpy(value) for name, value in values.items()}
-
-    return arrays
+def case(handler, values):
+    given = {name: values(shape) for name, shape in SHAPES.items()}
+    return lambda: {name: on(handler, value) for name, value in given.items()}
 
 
 @pytest.mark.parametrize("order", ["forward", "reversed", "shuffled"])
@@ -247,14 +239,11 @@ def test_random_operations_on_memory_that_they_share(seed, compute, rows, shim):
     start = rnd.normal(size=700).astype(np.float32)
 
     def arrays():
-        memory = handler.create_from_numpy(start)
-        parts = {
-            name: memory[at : at + np.prod(shape)].reshape(shape)[
-                : rows if shape[0] == 40 else None
-            ]
-            for name, (shape, at) in PLACES.items()
-        }
-        return {"memory": memory, **parts}
+        found = {"memory": on(handler, start)}
+        for name, (shape, at) in PLACES.items():
+            part = found["memory"][at : at + np.prod(shape)].reshape(shape)
+            found[name] = part[:rows] if shape[0] == 40 else part
+        return found
 
     def drawn(text):
         choices = {**dict.fromkeys("MNL", "abc"), "S": "st", "P": "pq"}
@@ -272,14 +261,15 @@ def test_random_operations_on_memory_that_they_share(seed, compute, rows, shim):
 def test_fusing_a_long_graph_takes_linear_time(handler, monkeypatch):
     def comparisons(count):
         x, out = (handler.zeros((count, 64)) for _ in range(2))
-        with handler.tracing(runs=False) as trace:
+
+        def operations():
             for t in range(count):
                 handler.mult_st(2.0, x[t], out[t])
-        fusing.fused(piece for step in trace.steps for piece in step.call.pieces)
-        return len(calls)
 
-    calls, meet = [], fusing.meet
-    monkeypatch.setattr(fusing, "meet", lambda *spans: calls.append(1) or meet(*spans))
+        meet.reset_mock()
+        fusing.fused(piece for call in traced(handler, operations) for piece in call.pieces)
+        return meet.call_count
+
+    monkeypatch.setattr(fusing, "meet", meet := mock.Mock(wraps=fusing.meet))
     first = comparisons(600)  # more kernels than a loop may pass
-    calls.clear()
     assert comparisons(1200) < 2.5 * first

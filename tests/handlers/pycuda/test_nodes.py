@@ -20,6 +20,7 @@ from brainstorm.handlers.pycuda import cudnn
 from brainstorm.handlers.pycuda.fusing import fused
 from brainstorm.handlers.pycuda.recurrences import recurrences
 from brainstorm.optree.loops import C_TYPES
+from tests.handlers.running import traced
 
 #: Network to nodes and megabytes. More are a mistake; fewer are to be written here.
 STEPS = {
@@ -48,10 +49,7 @@ def nodes(workload, precision):
     pieces = []
 
     def trace(handler, function):
-        with handler.tracing(runs=False) as listed:
-            function()
-        calls = [step.call for step in listed.steps]
-        found = fused(piece for call in calls for piece in call.pieces)
+        found = fused(piece for call in traced(handler, function) for piece in call.pieces)
         pieces.extend(recurrences(handler._device, found))
         raise _ListedError
 

@@ -12,14 +12,14 @@ import pytest
 from brainstorm.errors import DeviceError, HandlerValidationError, MissingDependencyError
 from brainstorm.handlers import PyCudaHandler
 from brainstorm.handlers.pycuda import blas
-from tests.handlers.running import graph_of
+from tests.handlers.running import graph_of, on
 
 LAYOUTS = {
-    "rows": lambda h, x: h.create_from_numpy(x),
-    "columns": lambda h, x: h.create_from_numpy(np.ascontiguousarray(x.T)).T,
-    "part": lambda h, x: h.create_from_numpy(np.pad(x, ((1, 2), (3, 1))))[1:-2, 3:-1],
-    "every second": lambda h, x: h.create_from_numpy(np.repeat(x, 2, axis=1))[:, ::2],
-    "backwards": lambda h, x: h.create_from_numpy(np.ascontiguousarray(x[::-1]))[::-1],
+    "rows": on,
+    "columns": lambda h, x: on(h, x.T).T,
+    "part": lambda h, x: on(h, np.pad(x, ((1, 2), (3, 1))))[1:-2, 3:-1],
+    "every second": lambda h, x: on(h, np.repeat(x, 2, axis=1))[:, ::2],
+    "backwards": lambda h, x: on(h, x[::-1])[::-1],
 }
 
 
@@ -146,7 +146,7 @@ def test_scikit_cuda_computes_the_same(monkeypatch, rng):
     a, b = rng.normal(size=(2, 4, 3, 5)).astype(np.float32)
     results = []
     for h in (handler, other):
-        first, second = (h.create_from_numpy(x) for x in (a, b))
+        first, second = on(h, a), on(h, b)
         product, stack = h.zeros((3, 3)), h.ones((4, 3, 4))
         h.dot_mm(first[0], second[1], product, transb=True)
         # (M=4, G=3, K=5) times the transposed (N=4, G=3, K=5)

@@ -1,7 +1,7 @@
 """The properties of handlers on a GPU, and what the handler says of itself."""
 
-import functools
 import gc
+import itertools
 import time
 import weakref
 
@@ -16,7 +16,7 @@ from brainstorm.handlers.pycuda.launches import Launch
 from brainstorm.handlers.pycuda.modules import modules_of
 from brainstorm.testing import HANDLER_PROPERTIES, check_handler
 from brainstorm.testing.handler_harness import HandlerHarness
-from tests.handlers.running import graph_of, in_threads
+from tests.handlers.running import graph_of, in_threads, on
 
 
 @pytest.mark.parametrize("property", HANDLER_PROPERTIES)
@@ -47,13 +47,9 @@ def test_half_precision_products_are_rounded_factors_and_exact_sums(rng):
         return (bits & 0xFFFF0000).view(np.float32)
 
     handler = PyCudaHandler(seed=1, compute="bf16")
-    for transa, transb in ((False, False), (True, False), (False, True), (True, True)):
-        a, b = rng.normal(size=(5, 7)), rng.normal(size=(7, 3))
-        arrays = [
-            handler.create_from_numpy(np.ascontiguousarray(x.T if t else x, np.float32))
-            for x, t in ((a, transa), (b, transb))
-        ]
-        out = handler.zeros((5, 3))
+    for transa, transb in itertools.product((False, True), repeat=2):
+        a, b, out = rng.normal(size=(5, 7)), rng.normal(size=(7, 3)), handler.zeros((5, 3))
+        arrays = [on(handler, x.T if turned else x) for x, turned in ((a, transa), (b, transb))]
         handler.dot_mm(*arrays, out, transa=transa, transb=transb)
         # The order of additions of float32 is cuBLAS's.
         np.testing.assert_allclose(out.get(), rounded(a) @ rounded(b), rtol=1e-5, atol=1e-5)
@@ -63,8 +59,8 @@ def test_half_precision_products_are_rounded_factors_and_exact_sums(rng):
 def test_products_have_the_precision_that_was_chosen(compute, bits, rng):
     handler = PyCudaHandler(seed=1, compute=compute)
     a, b = rng.uniform(1, 2, size=(2, 20, 20)).astype(np.float32)
-    out, on = handler.zeros((20, 20)), handler.create_from_numpy
-    handler.dot_mm(on(a), on(b), out, transb=True)
+    out = handler.zeros((20, 20))
+    handler.dot_mm(on(handler, a), on(handler, b), out, transb=True)
     error = np.abs(out.get() / (a.astype(float) @ b.T.astype(float)) - 1).max()
     assert error < 2.0**-bits
     assert (error > 2.0**-18) == (compute != "f32")  # it is rounded indeed
@@ -84,11 +80,11 @@ def test_all_products_are_computed_in_the_chosen_precision(compute, rounding):
 def test_a_graph_rounds_a_common_factor_once(transb, rng, monkeypatch):
     monkeypatch.setattr(recurrences, "MOST_ROWS", 0)  # else it is no product of bfloat16
     handler = PyCudaHandler(seed=1, compute="bf16")
-    b = handler.create_from_numpy(rng.integers(-4, 5, (6, 5)).astype(np.float32))
+    b = on(handler, rng.integers(-4, 5, (6, 5)))
     for matrix in (b, b.T):
         factors = rng.integers(-4, 5, (4, 2, matrix.shape[1 if transb else 0]))
         out = handler.zeros((2, matrix.shape[0 if transb else 1]))
-        arrays = [handler.create_from_numpy(a.astype(np.float32)) for a in factors]
+        arrays = [on(handler, a) for a in factors]
 
         def steps(matrix=matrix, arrays=arrays, out=out):
             product = handler.repeated_dot_add(matrix, transb=transb)
@@ -125,11 +121,11 @@ def test_what_matrices_are_rounded_to_lives_as_long_as_their_memory():
 
 
 def test_convolutions_of_some_images_at_a_time(handler, rng, monkeypatch):
-    values = [rng.normal(size=s).astype(np.float32) for s in ((5, 4, 3, 2), (4, 2, 2, 1))]
+    values = [rng.normal(size=s) for s in ((5, 4, 3, 2), (4, 2, 2, 1))]
     found = []
     for columns in (images.COLUMNS, 100):  # the matrix of an image has 48 elements
         monkeypatch.setattr(images, "COLUMNS", columns)
-        x, w = map(handler.create_from_numpy, values)
+        x, w = (on(handler, value) for value in values)
         y, dx = handler.zeros((5, 3, 2, 4)), handler.ones(x.shape)
         dw, db = handler.ones(w.shape), handler.ones((4,))
         handler.conv2d_forward_batch(x, w, None, y, 0, (1, 1), groups=2)
@@ -222,19 +218,18 @@ def test_bad_arguments(options, text):
         PyCudaHandler(**options)
 
 
-def test_it_can_be_checked_itself():
-    debug = DebugHandler(PyCudaHandler(seed=1))
+def test_it_can_be_checked_itself(handler):
+    debug = DebugHandler(handler)
     with pytest.raises(HandlerValidationError, match=r"'b': expected shape \(K=3, N\), got"):
         debug.dot_mm(debug.zeros((2, 3)), debug.zeros((4, 5)), debug.zeros((2, 5)))
-    bad = debug.create_from_numpy(np.full((2, 3), np.nan, np.float32))
     with pytest.raises(HandlerValidationError, match="'t' holds NaN"):
-        debug.add_st(1.0, bad, debug.zeros((2, 3)))
+        debug.add_st(1.0, on(debug, np.full((2, 3), np.nan)), debug.zeros((2, 3)))
 
 
 def test_it_may_be_collected_in_any_thread():
     """PyCUDA warns where it cannot destroy something, and warnings are errors here."""
     handler = PyCudaHandler(seed=1)
-    handler.create_from_numpy(np.ones((300, 300), np.float32))
+    on(handler, np.ones((300, 300)))
     device, held = weakref.ref(handler._device), [handler]
     del handler
 
@@ -246,37 +241,31 @@ def test_it_may_be_collected_in_any_thread():
 
 def test_threads_may_share_it(monkeypatch):
     """Each product needs scratch memory for the columns of its factors."""
-    handler, results, count = PyCudaHandler(seed=1, compute="bf16"), [], 4
+    handler, results = PyCudaHandler(seed=1, compute="bf16"), []
     bind = Launch.bind
 
     def interrupted(launch, functions):
         bind(launch, functions)
-        launch.run = functools.partial(_with_a_pause, launch.run)
+        run = launch.run
+        launch.run = lambda: (run(), time.sleep(1e-3))
 
     monkeypatch.setattr(Launch, "bind", interrupted)
 
     def work(number):
-        x = handler.create_from_numpy(np.full((4, 4), number, np.float32))
-        wide = handler.zeros((4, 8))
+        x, out = on(handler, np.full((4, 4), number)), handler.zeros((4, 8))[:, ::2]
         for _ in range(5):
-            out = wide[:, ::2]
             handler.dot_mm(x, x, out)
             results.append((out.get() == 4 * number**2).all())
 
-    in_threads(work, range(count))
-    assert results == [True] * 5 * count
-
-
-def _with_a_pause(launch):
-    launch()
-    time.sleep(1e-3)
+    in_threads(work, range(4))
+    assert results == [True] * 20
 
 
 def test_several_devices(shim):
     shim.set_option("devices", 2)
     first, second = PyCudaHandler(seed=1), PyCudaHandler(seed=1, device=1)
     assert (first.context, second.context) == ("cuda:0", "cuda:1")
-    x = [h.create_from_numpy(np.arange(6, dtype=np.float32)) for h in (first, second)]
+    x = [on(h, np.arange(6)) for h in (first, second)]
     for _ in range(3):
         for h, array in zip((first, second), x, strict=True):
             h.mult_st(2.0, array, array)

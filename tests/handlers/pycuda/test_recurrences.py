@@ -11,7 +11,7 @@ from brainstorm.initializers import Gaussian
 from brainstorm.layers import BidirectionalWrapper, ClockworkLstm, Gru, Lstm, Recurrent
 from brainstorm.network import Network
 from brainstorm.training import SgdStepper
-from tests.handlers.running import graph_of
+from tests.handlers.running import graph_of, on
 from tests.networks import classifier
 
 STEPS, BATCH = 9, 3
@@ -66,9 +66,9 @@ BESIDES = {
 def walk(handler, besides, turned, wide, batch=BATCH):
     """Return arrays, and what walks through them."""
     rng, size = np.random.default_rng(4), 40 if wide else 6
-    values = [rng.normal(size=(STEPS + 1, batch, size)).astype(np.float32) for _ in range(2)]
-    h, z = (handler.create_from_numpy(value)[:, :, :6] for value in values)
-    matrix = handler.create_from_numpy(rng.normal(size=(6, 6)).astype(np.float32))
+    values = rng.normal(size=(2, STEPS + 1, batch, size))
+    h, z = (on(handler, value)[:, :, :6] for value in values)
+    matrix = on(handler, rng.normal(size=(6, 6)))
 
     def steps():
         product = handler.repeated_dot_add(matrix, transb=turned)
@@ -127,8 +127,8 @@ def test_products_of_several_gates_are_one_step(gates, by_gate, handler):
         shape = (gates, STEPS, BATCH, 6) if by_gate else (STEPS, BATCH, gates, 6)
         order = (0, 1, 2, 3) if by_gate else (2, 0, 1, 3)
         shapes = (STEPS + 1, BATCH, 6), shape, (gates, 6, 6)
-        given = [handler.create_from_numpy(rng.normal(size=s).astype(np.float32)) for s in shapes]
-        h, z, matrices = given[0], given[1].transpose(order), given[2]
+        h, z, matrices = (on(handler, rng.normal(size=s)) for s in shapes)
+        z = z.transpose(order)
         return (h, z), lambda: steps(h, z, matrices)
 
     def steps(h, z, matrices):
@@ -142,11 +142,8 @@ def test_products_of_several_gates_are_one_step(gates, by_gate, handler):
 
 
 def test_a_launch_takes_the_arguments(handler, rng):
-    h, z = (
-        handler.create_from_numpy(rng.normal(size=(STEPS, 2, 6)).astype(np.float32))
-        for _ in range(2)
-    )
-    matrix = handler.create_from_numpy(rng.normal(size=(6, 6)).astype(np.float32))
+    h, z = (on(handler, value) for value in rng.normal(size=(2, STEPS, 2, 6)))
+    matrix = on(handler, rng.normal(size=(6, 6)))
     for operations, joined in ((10, 1), (70, 0)):
 
         def steps(operations=operations):
@@ -162,7 +159,7 @@ def test_a_launch_takes_the_arguments(handler, rng):
 def test_kernels_depend_neither_on_sizes_nor_on_steps(handler, rng):
     names = set()
     for rows, steps in ((2, 5), (3, 5), (3, 9), (7, 6)):
-        x = handler.create_from_numpy(rng.normal(size=(rows, steps, 6)).astype(np.float32))
+        x = on(handler, rng.normal(size=(rows, steps, 6)))
         z, matrix = handler.zeros((steps, rows, 6)), handler.ones((6, 6))
 
         def walk(x=x, z=z, matrix=matrix, steps=steps):
@@ -181,22 +178,16 @@ def test_kernels_depend_neither_on_sizes_nor_on_steps(handler, rng):
     [(1, 1, 1), (2, 3, 700), (128, 5, 33), (3, 700, 31), (5, 130, 64), (2, 33, 2048)],
 )
 def test_products_of_few_rows(rows, columns, terms, turned, handler, rng):
-    a, out = (
-        rng.normal(size=shape).astype(np.float32) for shape in ((rows, terms), (rows, columns))
-    )
-    b = rng.normal(size=(columns, terms) if turned else (terms, columns)).astype(np.float32)
-    expected = out + a.astype(float) @ (b.T if turned else b).astype(float)
-    target = handler.create_from_numpy(out)
-    handler.repeated_dot_add(handler.create_from_numpy(b), transb=turned)(
-        handler.create_from_numpy(a), target
-    )
+    shapes = (rows, terms), (columns, terms) if turned else (terms, columns), (rows, columns)
+    a, b, target = (on(handler, rng.normal(size=shape)) for shape in shapes)
+    expected = target.get() + a.get().astype(float) @ (b.get().T if turned else b.get())
+    handler.repeated_dot_add(b, transb=turned)(a, target)
     np.testing.assert_allclose(target.get(), expected, rtol=1e-4, atol=1e-5 * terms**0.5)
 
 
 @pytest.mark.parametrize(("rows", "columns", "terms"), [(129, 2, 2), (2, 2, 2049), (2, 250, 250)])
 def test_larger_products_are_cublas(rows, columns, terms, handler):
-    a, b, out = (
-        handler.ones(shape) for shape in ((rows, terms), (terms, columns), (rows, columns))
-    )
+    shapes = (rows, terms), (terms, columns), (rows, columns)
+    a, b, out = map(handler.ones, shapes)
     (launch,) = graph_of(handler, lambda: handler.repeated_dot_add(b)(a, out)).launches
     assert launch.kernel is None

@@ -6,6 +6,7 @@ import pytest
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import PyCudaHandler
 from brainstorm.handlers.pycuda.builders import TILE
+from tests.handlers.running import on
 
 ROWS = 300
 #: Number of indices and a generator to indices: some of these are of no row.
@@ -31,9 +32,8 @@ def added(table, rows, indices):
 
 def run_add(handler, table, rows, indices):
     """Return a table with rows added to it on the GPU."""
-    out = handler.create_from_numpy(table)
-    given = [handler.create_from_numpy(x) for x in (rows, indices.reshape(-1, 1))]
-    handler.add_rows_mv(*given, out)
+    out = on(handler, table)
+    handler.add_rows_mv(on(handler, rows), handler.create_from_numpy(indices[:, None]), out)
     return out.get()
 
 
@@ -92,7 +92,7 @@ def test_indices_of_every_dtype(dtype, handler):
     np.testing.assert_array_equal(got, added(table, rows, indices))
     wide = handler.create_from_numpy(np.repeat(indices, 2).reshape(4, 2))
     out = handler.zeros((4, 2))
-    handler.take_rows_mv(handler.create_from_numpy(table), wide[:, 1:], out)
+    handler.take_rows_mv(on(handler, table), wide[:, 1:], out)
     np.testing.assert_array_equal(out.get(), table[[3, 250, 3, 0]])
 
 
@@ -103,7 +103,7 @@ def test_indices_that_few_floats_are(dtype, handler):
     indices = size - np.array([[1], [2], [1], [3], [0]])
     indices = indices // 2 * 2 if dtype == np.float32 else indices
     table = handler.zeros((size, 1))
-    rows = handler.create_from_numpy(np.float32([[1], [2], [4], [8], [16]]))
+    rows = on(handler, [[1], [2], [4], [8], [16]])
     v = handler.create_from_numpy(indices.astype(dtype))
     handler.add_rows_mv(rows, v, table)
     expected = added(np.zeros((5, 1)), rows.get(), indices[:, 0] - (size - 5))

@@ -13,14 +13,7 @@ from brainstorm.handlers.pycuda import pycuda_handler
 from brainstorm.handlers.pycuda.modules import modules_of
 from brainstorm.hooks import Hook, StopAfterEpoch
 from brainstorm.initializers import Gaussian
-from brainstorm.layers import (
-    BatchNorm,
-    Convolution2D,
-    Dropout,
-    FullyConnected,
-    Lstm,
-    Pooling2D,
-)
+from brainstorm.layers import BatchNorm, Convolution2D, Dropout, FullyConnected, Lstm, Pooling2D
 from brainstorm.network import Network
 from brainstorm.randomness import global_rnd
 from brainstorm.training import AdamStepper, MomentumStepper, SgdStepper
@@ -52,15 +45,12 @@ def network(kind, handler, seed=3):
 
 
 def batches(kind, sizes):
+    """Yield random data of these numbers of steps and sequences."""
     rnd = np.random.RandomState(0)
     features = (6, 6, 2) if kind == "cnn" else (4,)
-    return [
-        {
-            "default": rnd.normal(size=(*size, *features)).astype(np.float32),
-            "targets": rnd.randint(0, 3, size=(*size, 1)),
-        }
-        for size in sizes
-    ]
+    for size in sizes:
+        values = rnd.normal(size=(*size, *features)).astype(np.float32)
+        yield {"default": values, "targets": rnd.randint(0, 3, size=(*size, 1))}
 
 
 def trained(kind, stepper, handler, sizes):
@@ -109,6 +99,12 @@ def test_training_is_the_same_bits_on_any_gpu_whenever_streams_work(
     assert len(set(found)) == 1
 
 
+def check_quiet(shim, *names):
+    names = (*names, "allocations", "dtoh", "synchronisations", "modules")
+    counts = shim.counters()
+    assert {name: counts[name] for name in names} == dict.fromkeys(names, 0)
+
+
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_a_step_is_one_graph_and_waits_for_nothing(kind, shim):
     net, stepper = network(kind, PyCudaHandler(seed=1)), MomentumStepper(0.1, 0.9)
@@ -121,12 +117,10 @@ def test_a_step_is_one_graph_and_waits_for_nothing(kind, shim):
     for _ in range(5):
         net.provide_external_data(data)
         stepper.run()
-    counts = shim.counters()
-    assert counts["graph_launches"] == 5
+    assert shim.counters()["graph_launches"] == 5
     # Only what changes from step to step comes from the host, and nothing goes back.
-    assert counts["htod"] == 5 * 3
-    quiet = ("launches", "allocations", "dtoh", "blocking_copies", "synchronisations", "modules")
-    assert {name: counts[name] for name in quiet} == dict.fromkeys(quiet, 0)
+    assert shim.counters()["htod"] == 5 * 3
+    check_quiet(shim, "launches", "blocking_copies")
 
 
 def test_all_kernels_of_a_step_are_one_module(shim, monkeypatch):
@@ -150,9 +144,7 @@ def test_passes_operation_by_operation_allocate_nothing_either(shim):
         net.provide_external_data(data)
         net.forward_pass(training_pass=True)
         net.backward_pass()
-    counts = shim.counters()
-    quiet = ("allocations", "dtoh", "synchronisations", "modules", "graph_launches")
-    assert {name: counts[name] for name in quiet} == dict.fromkeys(quiet, 0)
+    check_quiet(shim, "graph_launches")
 
 
 def test_what_python_does_lies_between_graphs(handler, shim):
@@ -201,9 +193,7 @@ def test_graphs_are_freed(shim):
     x = handler.ones((3,))
     before = shim.counters()["live_bytes"]
     for _ in range(5):
-        with handler.tracing(runs=False) as trace:
-            handler.add_st(1.0, x, x)
-        trace.replay()
+        handler.trace(lambda: handler.add_st(1.0, x, x)).replay()
     assert shim.counters()["live_bytes"] - before < 1000
 
 
