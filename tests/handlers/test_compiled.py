@@ -192,10 +192,9 @@ def test_structure():
         fn.reshape(fn.transpose(x), (3, 4)), fn.broadcast_to(fn.sum(z, 0), (5, 4)), x, z, z,
         fn.sum(fn.concatenate([x, y * 2], 1), 0), *gradients(fn.sum(z[:, 1::2] * y), [x, y]),
     ]  # fmt: skip
-    for _ in range(2):
+    for accumulate in (False, [k % 2 == 0 for k in range(len(trees))]):
         bindings = {v: drawn(rnd, v.shape, np.float32) for v in (x, y)}
-        compare(trees, bindings, rnd=rnd)
-        compare(trees, bindings, accumulate=[k % 2 == 0 for k in range(len(trees))], rnd=rnd)
+        compare(trees, bindings, accumulate, rnd=rnd)
 
 
 def test_integer_and_mixed_inputs():

@@ -110,7 +110,7 @@ def test_a_matrix_that_finds_no_room_is_read_again(handler, monkeypatch):
     check(handler, lambda: walk(handler, "nothing", True, False), 1)
 
 
-@pytest.mark.parametrize("steps", [6, 20, 45])
+@pytest.mark.parametrize("steps", [6, 45])
 @pytest.mark.parametrize("compute", ["f32", "bf16"])
 def test_walks_of_all_lengths_are_not_cut(compute, steps, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "STEPS", steps)

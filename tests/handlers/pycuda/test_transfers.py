@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from brainstorm.handlers import PyCudaHandler
 from brainstorm.handlers.pycuda import transfers
 
 DTYPES = ("bool", "uint8", "int16", "int32", "int64", "float16", "float32", "float64", ">f4")
@@ -32,9 +33,11 @@ def test_strided_arrays_on_both_sides(rows, handler):
 
 
 @pytest.mark.parametrize("size", [10, 3000, 100_000])
-def test_values_may_change_as_soon_as_they_are_given(size, handler, shim):
+def test_values_may_change_as_soon_as_they_are_given(size, monkeypatch, shim):
     """Many times more than the memory that is used again, with streams that work late."""
+    monkeypatch.setattr(transfers, "RING", 2 * transfers.SMALL)
     shim.set_option("late", 1)
+    handler = PyCudaHandler(seed=1)
     target, total = handler.zeros((size,)), handler.zeros((size,))
     values = np.zeros(size, np.float32)
     count = 3 * transfers.RING // (4 * size) + 20
