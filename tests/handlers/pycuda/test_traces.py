@@ -69,10 +69,12 @@ SIZES = [(3, 4), (3, 4), (3, 4), (2, 4), (3, 4), (2, 4), (2, 4)]
 @pytest.mark.parametrize(
     ("kind", "stepper", "compute"),
     [
-        ("cnn", "sgd", "f32"), ("lstm", "momentum", "f32"),
-        *((kind, "adam", "f32") for kind in NETWORKS), *((kind, "sgd", "bf16") for kind in NETWORKS),
+        ("cnn", "sgd", "f32"),
+        ("lstm", "momentum", "f32"),
+        *((kind, "adam", "f32") for kind in NETWORKS),
+        *((kind, "sgd", "bf16") for kind in NETWORKS),
     ],
-)  # fmt: skip
+)
 def test_replayed_steps_are_the_same_bits_and_those_of_numpy(kind, stepper, compute, monkeypatch):
     make = partial(PyCudaHandler, seed=1, compute=compute)
     replayed = trained(kind, STEPPERS[stepper](), make(), SIZES)
