@@ -118,22 +118,30 @@ def wide(bits, dtype):
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
+def factors():
+    """Return matrices (5, 40) and (40, 6)."""
+    rnd = np.random.RandomState(0)
+    return [rnd.standard_normal(shape).astype(np.float32) for shape in ((5, 40), (40, 6))]
+
+
+def gemm_ex(blas, a, b, dtype, out, compute=COMPUTE_F32):
+    """Return the product of matrices of such elements, in elements of another type."""
+    result = np.zeros((5, 6), np.float32 if out == F32 else np.uint16)
+    memory = [blas.on_device(x) for x in (a, b, result)]
+    code = blas.library.cublasGemmEx(
+        blas.handle, 0, 0, 5, 6, 40, number(1), pointer(memory[0]), dtype, 5, pointer(memory[1]),
+        dtype, 40, number(0), pointer(memory[2]), out, 5, compute, -1,
+    )  # fmt: skip
+    assert code == 0
+    return blas.back(memory[2], result)
+
+
 @pytest.mark.parametrize("out", ["the same", "float32"])
 @pytest.mark.parametrize("dtype", [F16, BF16])
 def test_products_of_16_bits_are_summed_in_float32(dtype, out, blas):
-    rnd = np.random.RandomState(0)
-    a = narrow(rnd.standard_normal((5, 40)).astype(np.float32), dtype)
-    b = narrow(rnd.standard_normal((40, 6)).astype(np.float32), dtype)
-    expected = wide(a, dtype) @ wide(b, dtype)
-    result = np.zeros((5, 6), np.uint16 if out == "the same" else np.float32)
-    memory = [blas.on_device(x) for x in (a, b, result)]
-    code = blas.library.cublasGemmEx(
-        blas.handle, 0, 0, 5, 6, 40, number(1), pointer(memory[0]), dtype, 5,
-        pointer(memory[1]), dtype, 40, number(0), pointer(memory[2]),
-        dtype if out == "the same" else F32, 5, COMPUTE_F32, -1,
-    )  # fmt: skip
-    assert code == 0
-    found, tolerance = blas.back(memory[2], result), 1e-5
+    a, b = (narrow(x, dtype) for x in factors())
+    expected, tolerance = wide(a, dtype) @ wide(b, dtype), 1e-5
+    found = gemm_ex(blas, a, b, dtype, dtype if out == "the same" else F32)
     if out == "the same":
         found, tolerance = wide(found, dtype), 2**-8
     np.testing.assert_allclose(found, expected, tolerance, tolerance)
@@ -144,16 +152,9 @@ def test_products_of_16_bits_are_summed_in_float32(dtype, out, blas):
     [(0, COMPUTE_F32, 0), (3, COMPUTE_F32, 13), (0, FAST_TF32, 13), (0, FAST_BF16, 16)],
 )
 def test_fast_float32_rounds_its_operands(mode, compute, dropped, blas):
-    rnd = np.random.RandomState(0)
-    a = rnd.standard_normal((5, 40)).astype(np.float32)
-    b = rnd.standard_normal((40, 6)).astype(np.float32)
-    memory = [blas.on_device(x) for x in (a, b, np.zeros((5, 6), np.float32))]
+    a, b = factors()
     blas.library.cublasSetMathMode(blas.handle, mode)
-    blas.library.cublasGemmEx(
-        blas.handle, 0, 0, 5, 6, 40, number(1), pointer(memory[0]), F32, 5, pointer(memory[1]),
-        F32, 40, number(0), pointer(memory[2]), F32, 5, compute, -1,
-    )  # fmt: skip
-    found = blas.back(memory[2], np.empty((5, 6), np.float32))
+    found = gemm_ex(blas, a, b, F32, F32, compute)
     exact = a.astype(np.float64) @ b
     rounded = truncated(a, dropped).astype(np.float64) @ truncated(b, dropped) if dropped else exact
     assert np.abs(found - rounded).max() < 1e-5

@@ -1,17 +1,14 @@
 """Devices that are lost, missing or of another kind."""
 
+import contextlib
 import ctypes
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests import cudashim
+from tests.handlers.running import in_process
 
-ROOT = Path(__file__).parents[2]
 KERNEL = "__global__ void kernel(float *x) { x[0] = 1; }"
 
 
@@ -36,18 +33,15 @@ def test_even_what_is_given_up_says_that_a_kernel_failed(cuda, capfd):
     assert said.count("PyCUDA WARNING: a clean-up operation failed") == 5
 
 
-class Foreign:
+@contextlib.contextmanager
+def foreign():
     """A context that another library makes."""
-
-    def __init__(self):
-        self.driver, self.handle = cudashim.installed(), ctypes.c_void_p()
-
-    def __enter__(self):
-        assert self.driver.cuCtxCreate_v4(ctypes.byref(self.handle), None, 0, 0) == 0
-        return self
-
-    def __exit__(self, *error):
-        self.driver.cuCtxDestroy_v2(self.handle)
+    driver, handle = cudashim.installed(), ctypes.c_void_p()
+    assert driver.cuCtxCreate_v4(ctypes.byref(handle), None, 0, 0) == 0
+    try:
+        yield
+    finally:
+        driver.cuCtxDestroy_v2(handle)
 
 
 INVALID_VALUE, INVALID_HANDLE, ILLEGAL_ADDRESS = 1, 400, 700
@@ -57,7 +51,7 @@ def test_what_belongs_to_another_context_is_refused(cuda):
     x, kernel = cuda.array([3]), cuda.kernel(KERNEL, "kernel", "P")
     call, event, theirs = cudashim.installed(), ctypes.c_void_p(), ctypes.c_void_p()
     assert call.cuEventCreate(ctypes.byref(event), 0) == 0
-    with Foreign():
+    with foreign():
         memory = ctypes.c_uint64(int(x)), 0, ctypes.c_size_t(1)
         assert call.cuMemsetD32_v2(*memory) == INVALID_VALUE
         assert call.cuStreamCreate(ctypes.byref(theirs), 0) == 0
@@ -155,10 +149,7 @@ def test_options_are_environment_variables_too(variables, expected, cuda):
         "  print(d.Device.count(), 'devices of', d.Device(0).total_memory(), 'bytes')\n"
         "except d.Error as error: print(error)"
     )
-    command = [sys.executable, "-c", script]
-    environment = {**os.environ, **variables}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.stdout.strip() == expected
+    assert in_process(script, **variables)[0].strip() == expected
 
 
 def test_contexts_that_are_given_up_keep_what_others_hold(cuda):

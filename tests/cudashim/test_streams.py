@@ -23,13 +23,11 @@ class Graphs:
 
     def end(self, stream):
         """Return CUDA's error code and the graph."""
-        graph = ctypes.c_void_p()
-        handle = ctypes.c_void_p(stream.handle)
+        graph, handle = ctypes.c_void_p(), ctypes.c_void_p(stream.handle)
         return self.driver.cuStreamEndCapture(handle, ctypes.byref(graph)), graph
 
     def executable(self, graph):
-        found = ctypes.c_void_p()
-        flags = ctypes.c_ulonglong(0)
+        found, flags = ctypes.c_void_p(), ctypes.c_ulonglong(0)
         assert self.driver.cuGraphInstantiateWithFlags(ctypes.byref(found), graph, flags) == 0
         assert self.driver.cuGraphDestroy(graph) == 0
         return found
@@ -112,15 +110,10 @@ def test_a_replay_over_freed_memory(cuda, graphs, stream):
 def test_what_a_capture_forbids(mode, cuda, graphs, stream):
     x, driver = cuda.array(np.zeros(4)), cuda.driver
     for forbidden in (
-        stream.synchronize,
-        driver.Context.synchronize,
-        lambda: cuda.empty(1),
-        x.get,
-        lambda: x.set(np.zeros(4)),
-        lambda: driver.memset_d32(int(x), 0, 4),
-        lambda: driver.pagelocked_zeros(4, np.float32),
-        stream.is_done,
-    ):
+        stream.synchronize, stream.is_done, driver.Context.synchronize, x.get,
+        lambda: cuda.empty(1), lambda: x.set(np.zeros(4)),
+        lambda: driver.memset_d32(int(x), 0, 4), lambda: driver.pagelocked_zeros(4, np.float32),
+    ):  # fmt: skip
         graphs.begin(stream, mode)
         with pytest.raises(driver.Error, match="not permitted when stream is capturing"):
             forbidden()
