@@ -77,15 +77,12 @@ def no_default():
 
 
 def test_the_default_handler_is_made_once(no_default):
+    """And draws no numbers from the global generator."""
+    state = global_rnd.get_state(legacy=False)
     default = get_default_handler()
     assert isinstance(default, NumpyHandler)
     assert default.dtype == np.float32
     assert get_default_handler() is handlers.default_handler is default
-
-
-def test_making_it_draws_no_numbers_from_the_global_generator(no_default):
-    state = global_rnd.get_state(legacy=False)
-    get_default_handler()
     np.testing.assert_equal(global_rnd.get_state(legacy=False), state)
 
 
@@ -93,11 +90,10 @@ def test_the_default_handler_can_be_set(no_default):
     mine = NumpyHandler(np.float64)
     set_default_handler(mine)
     assert handlers.default_handler is mine
-    with pytest.raises(
-        HandlerValidationError,
-        match=r"^set_default_handler\(handler\): expected a Handler or None, got str. Create one "
-        r"first, e.g. NumpyHandler\(np.float32\).$",
-    ):
+    text = (
+        r"^set_default_handler\(handler\): expected a Handler or None, got str. Create one first, "
+    )
+    with pytest.raises(HandlerValidationError, match=rf"{text}e.g. NumpyHandler\(np.float32\).$"):
         set_default_handler("numpy")
 
 

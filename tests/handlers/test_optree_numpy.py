@@ -10,17 +10,10 @@ import pytest
 
 from brainstorm.errors import HandlerValidationError, ValidationError
 from brainstorm.handlers import DebugHandler, NumpyHandler
-from brainstorm.optree import (
-    OPERATORS,
-    Formula,
-    OpTreeNode,
-    Variable,
-    evaluate,
-    gradients,
-    linearise,
-)
+from brainstorm.optree import OPERATORS, Formula, Variable, evaluate, gradients, linearise
 from brainstorm.optree import functions as fn
-from tests.handlers.running import strided
+from brainstorm.optree.nodes import build
+from tests.handlers.running import LAYOUTS, strided
 from tests.optree.test_interpreter import OPTIONS
 from tests.optree.test_random_trees import grown
 
@@ -49,7 +42,7 @@ def check(handler, trees, bindings, accumulate=None, kind="plain", **tolerance):
 @pytest.mark.parametrize("seed", range(40))
 def test_random_programs(handler, seed):
     tree, _, bindings = grown(seed)
-    kind = ["plain", "slice", "reversed", "fortran"][seed % 4]
+    kind = LAYOUTS[seed % 5]
     trees = [tree, *gradients(tree, list(bindings))]
     adds = [(seed + i) % 2 == 0 for i in range(len(trees))]
     check(handler, trees, bindings, adds, kind, rtol=1e-9, atol=1e-11)
@@ -70,11 +63,10 @@ def test_every_operator(handler, name, kind):
     bindings = {}
     for i, x in enumerate(operands):
         low, high = operator.domain[i] if operator.domain else (-3, 3)
-        indices = i in operator.index_operands
-        bindings[x] = (
-            rnd.randint(3, size=x.shape) * 1.0 if indices else rnd.uniform(low, high, x.shape)
-        )
-    tree = OpTreeNode.build(name, *operands, **options)
+        bindings[x] = rnd.uniform(low, high, x.shape)
+        if i in operator.index_operands:
+            bindings[x] = rnd.randint(3, size=x.shape) * 1.0
+    tree = build(name, tuple(operands), options)
     check(handler, [tree, fn.exp(tree)], bindings, kind=kind, rtol=1e-12)
     check(handler, [tree, tree], bindings, [True, False], kind=kind, rtol=1e-12)
 
@@ -146,24 +138,17 @@ def test_memory_is_not_used_again_while_a_view_shows_it(handler):
     e = fn.exp(x)  # read by the views alone, which are used after others have asked for memory
     turned, part, row = e.T, e[1:, ::2], fn.reshape(fn.exp(-x), (24,))[3:4]
     other = fn.tanh(fn.sqrt(x * x) * 2)
-    trees = [
-        fn.exp(fn.broadcast_to(fn.exp(x[:1]), (4, 6))) * 2,
-        turned @ other,
-        part + other[1:, :3] * row,
-        fn.exp(x * 3)[::-1],
-        fn.sum(part) - row,
-    ]
-    program = linearise(trees)
+    program = linearise([
+        fn.exp(fn.broadcast_to(fn.exp(x[:1]), (4, 6))) * 2, turned @ other,
+        part + other[1:, :3] * row, fn.exp(x * 3)[::-1], fn.sum(part) - row,
+    ])  # fmt: skip
     a = np.random.RandomState(1).randn(4, 6)
     exp, b = np.exp(a), np.tanh(np.abs(a) * 2)
     last = np.exp(-a).ravel()[3:4]
     expected = [
-        np.exp(np.repeat(exp[:1], 4, 0)) * 2,
-        exp.T @ b,
-        exp[1:, ::2] + b[1:, :3] * last,
-        np.exp(a * 3)[::-1],
-        np.sum(exp[1:, ::2]) - last,
-    ]
+        np.exp(np.repeat(exp[:1], 4, 0)) * 2, exp.T @ b,
+        exp[1:, ::2] + b[1:, :3] * last, np.exp(a * 3)[::-1], np.sum(exp[1:, ::2]) - last,
+    ]  # fmt: skip
     outputs = [np.zeros(program.shape_of(v)) for v in program.outputs]
     for _ in range(3):
         handler.run_program(program, [a], outputs, [False] * 5)

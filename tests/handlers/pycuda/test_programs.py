@@ -8,7 +8,6 @@ import pytest
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.pycuda import launches, structures
 from brainstorm.optree import (
-    OpTreeNode,
     Variable,
     evaluate,
     formula,
@@ -18,6 +17,7 @@ from brainstorm.optree import (
     registry,
 )
 from brainstorm.optree import functions as fn
+from brainstorm.optree.nodes import build
 from tests.handlers.running import on
 from tests.optree.operation_cases import variables
 from tests.optree.test_random_trees import grown
@@ -121,10 +121,9 @@ def test_products_in_double_precision_and_steps_without_a_kernel_are_refused(han
         run(handler, [fn.dot(x, x)], {x: np.eye(2)})
     register_operator("cumprod_test", 1, lambda x, out: np.cumprod(x, 0, out=out), kind="scan")
     try:
-        tree = OpTreeNode.build("cumprod_test", Variable((3,)))
-        with pytest.raises(
-            HandlerValidationError, match="expected one of dot, cumsum, .* got 'cumprod_test'. Comp"
-        ):
+        tree = build("cumprod_test", (Variable((3,)),))
+        text = "expected one of dot, cumsum, .* got 'cumprod_test'. Comp"
+        with pytest.raises(HandlerValidationError, match=text):
             run(handler, [tree], {tree.operands[0]: np.ones(3, np.float32)})
     finally:
         registry._table.pop("cumprod_test")
