@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import signal
 import threading
 import warnings
@@ -11,6 +12,7 @@ import warnings
 import pytest
 
 from brainstorm import training
+from brainstorm.errors import TrainingError
 from brainstorm.hooks import Hook, StopAfterEpoch
 from brainstorm.training import SgdStepper, Trainer
 
@@ -59,6 +61,26 @@ def make_trainer(*hooks, stepper=None, verbose=False, epochs=None):
     if epochs is not None:
         trainer.add_hook(StopAfterEpoch(epochs))
     return trainer
+
+
+def given(stepper, **parts):
+    """Return a stepper with parts of its step, such as `loss_scaling`."""
+    for name, part in parts.items():
+        setattr(stepper, name, part)
+    return stepper
+
+
+def run_steps(net, stepper, batches):
+    """Do a step on each batch with a started stepper; return the parameters."""
+    for batch in batches:
+        net.provide_external_data(batch)
+        stepper.run()
+    return net.get("parameters")
+
+
+def refused(text, error=TrainingError, is_whole=False):
+    """Expect an error whose message contains a text, or is that text."""
+    return pytest.raises(error, match=f"^{re.escape(text)}$" if is_whole else re.escape(text))
 
 
 def run_threads(work, count):

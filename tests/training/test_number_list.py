@@ -11,16 +11,10 @@ import pytest
 
 from brainstorm.training.number_list import NumberList
 
-
-def floats(count):
-    return [i / 7 for i in range(count)]
-
-
-def ints(count):
-    return [3 * i - 5 for i in range(count)]
-
-
-both = pytest.mark.parametrize("numbers", [floats, ints])
+both = pytest.mark.parametrize(
+    "numbers", [lambda n: [i / 7 for i in range(n)], lambda n: [3 * i - 5 for i in range(n)]],
+    ids=["floats", "ints"],
+)  # fmt: skip
 
 
 @both
@@ -34,7 +28,7 @@ def test_it_reads_like_a_list(numbers, size):
     assert list(found) == values == found != [*values, values[0]]
     assert repr(found) == repr(values)
     assert [type(v) for v in found[-2:]] == [type(v) for v in values[-2:]]
-    for index in {0, -1, size // 2, size - 1, -size}:
+    for index in (0, -1, size // 2, size - 1, -size):
         assert found[index] == values[index]
     for part in (
         slice(None), slice(-1, None), slice(None, None, -1), slice(size // 2, size // 2 + 3),
@@ -58,18 +52,19 @@ def test_every_bit_of_a_float_is_kept():
 
 
 @both
-@pytest.mark.parametrize(
-    "duplicate",
-    [NumberList.copy, copy.copy, copy.deepcopy, lambda c: pickle.loads(pickle.dumps(c))],
-)
-def test_copies_are_their_own(numbers, duplicate):
+def test_copies_are_their_own(numbers):
     values = numbers(100)
-    found = NumberList(values)
-    other = duplicate(found)
-    found.append(values[0])
-    other.append(values[1])
-    assert found == [*values, values[0]]
-    assert other == [*values, values[1]]
+    for duplicate in (NumberList.copy, copy.copy, copy.deepcopy, repickled):
+        found = NumberList(values)
+        other = duplicate(found)
+        found.append(values[0])
+        other.append(values[1])
+        assert found == [*values, values[0]]
+        assert other == [*values, values[1]]
+
+
+def repickled(found):
+    return pickle.loads(pickle.dumps(found))
 
 
 def test_what_is_no_number_of_its_type():

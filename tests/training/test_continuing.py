@@ -1,0 +1,234 @@
+"""Trainings that are continued, whatever ended them, and beside predictions of other threads."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+import numpy as np
+import pytest
+
+import brainstorm as bs
+from brainstorm.data_iterators import Minibatches, SequenceChunks, Undivided
+from brainstorm.hooks import (
+    EarlyStopper,
+    ModifyStepperAttribute,
+    MonitorLoss,
+    MonitorScores,
+    SaveBestNetwork,
+    StopAfterEpoch,
+)
+from brainstorm.layers import BatchNorm, Dropout, Lstm
+from brainstorm.scorers import Accuracy
+from brainstorm.training import (
+    AdamStepper,
+    GradientAccumulation,
+    Linear,
+    Logs,
+    MomentumStepper,
+    SgdStepper,
+    Trainer,
+)
+from brainstorm.value_modifiers import ClipValues
+from tests import trainings
+from tests.networks import trainable
+from tests.trainings import Call, fail_after, given, refused
+
+X = np.random.RandomState(0).randn(1, 11, 3)  # as in `batches`
+DATA = Undivided(default=X, targets=(X[:, :, :1] > 0).astype(float))
+
+make_trainer = partial(trainings.make_trainer, epochs=2)
+
+
+def make_data():
+    return Minibatches(3, **DATA.data)
+
+
+def run_in_parts(net, stepper, parts, interrupted=None, other_data=False):
+    """Train for epochs of 4 updates, in parts or with an interruption; return all there is."""
+    bs.global_rnd.set_seed(1)
+    net = net.copy()
+    data, end = make_data(), StopAfterEpoch(3)
+    trainer = make_trainer(end, stepper=stepper, epochs=None)
+    if interrupted is not None:
+        trainer.add_hook(fail_after(interrupted))
+        with pytest.raises(RuntimeError, match="lost"):
+            trainer.train(net, data)
+        del trainer.hooks["fail"]
+    for epochs in parts:
+        end.max_epochs = epochs
+        trainer.train(net, make_data() if other_data else data)
+    return trainer, net
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: MomentumStepper(0.05, 0.9),
+        lambda: given(AdamStepper(0.01), accumulation=GradientAccumulation(3)),
+    ],
+    ids=["momentum", "accumulating adam"],
+)
+@pytest.mark.parametrize(("parts", "interrupted"), [([1, 2, 3], None), ([3], 1), ([2, 3], 4)])
+def test_a_training_in_parts_is_that_in_one(net, make, parts, interrupted):
+    whole, in_parts = (run_in_parts(net, make(), *run) for run in (([3],), (parts, interrupted)))
+    assert in_parts[0].current_update_nr == whole[0].current_update_nr
+    assert in_parts[0].current_epoch_nr == 3
+    assert np.array_equal(in_parts[1].get("parameters"), whole[1].get("parameters"))
+    losses = [run[0].logs["rolling_training.total_loss"] for run in (whole, in_parts)]
+    assert losses[0] == losses[1]
+
+
+def test_an_interrupted_epoch_is_begun_again_with_other_data(net):
+    run = run_in_parts(net, MomentumStepper(0.05, 0.9), [3], interrupted=1, other_data=True)
+    assert (run[0].current_epoch_nr, run[0].current_update_nr) == (3, 13)
+
+
+def test_a_new_stepper_and_another_network_begin_without_a_state(net):
+    trainer, trained = run_in_parts(net, AdamStepper(0.01), [1])
+    trainer.stepper = AdamStepper(0.01)
+    for epochs, each in ((2, trained), (3, net)):
+        trainer.hooks["StopAfterEpoch"].max_epochs = epochs
+        trainer.train(each, make_data())
+        assert trainer.stepper.steps == 4
+
+
+def after_three_updates(act):
+    return Call(lambda epoch_nr, update_nr, net: act(net) if update_nr == 3 else None)
+
+
+def test_a_stepper_that_a_hook_sets_is_started(net, batches):
+    change = after_three_updates(lambda _: setattr(trainer, "stepper", MomentumStepper(0.1)))
+    trainer = make_trainer(change)
+    trainer.train(net, batches)
+    assert trainer.stepper.steps == trainer.current_update_nr - 3 > 0
+
+
+def test_a_stepper_that_trains_another_network_meanwhile_is_refused(net, batches):
+    def train_a_copy(net):
+        make_trainer(stepper=trainer.stepper).train(net.copy(), batches)
+
+    trainer = make_trainer(after_three_updates(train_a_copy))
+    with refused("meanwhile it was started with another one. Give the"):
+        trainer.train(net, batches)
+
+
+def test_an_epoch_whose_data_failed_is_begun_again(net):
+    class Flaky(Minibatches):
+        fails = True
+
+        def __call__(self, handler=None):
+            for number, batch in enumerate(super().__call__(handler)):
+                if number == 2 and self.fails:
+                    raise OSError("no file")
+                yield batch
+
+    trainer, data = make_trainer(epochs=1), Flaky(3, **DATA.data)
+    with pytest.raises(OSError, match="no file"):
+        trainer.train(net, data)
+    data.fails = False
+    trainer.train(net, data)
+    assert (trainer.current_epoch_nr, trainer.current_update_nr) == (1, 2 + 4)
+
+
+def test_counts_and_logs_go_on_and_nothing_is_logged_twice(net, batches):
+    trainer = make_trainer(MonitorLoss("valid"))
+    for epochs in (2, 3, 3):
+        trainer.hooks["StopAfterEpoch"].max_epochs = epochs
+        trainer.train(net, batches, valid=batches)
+        assert (trainer.current_epoch_nr, trainer.current_update_nr) == (epochs, 4 * epochs)
+        assert len(trainer.logs["MonitorLoss.total_loss"]) == 1 + epochs
+
+
+def test_schedules_apply_at_once_when_a_training_is_continued(net, batches):
+    trainer = make_trainer()
+    trainer.train(net, batches)
+    trainer.add_hook(ModifyStepperAttribute(Linear(1.0, 0.0, 4)))
+    trainer.train(net, batches)
+    assert trainer.stepper.learning_rate == 0.5
+
+
+def full_trainer(epochs):
+    return make_trainer(
+        MonitorScores("valid", [Accuracy()], name="validation"),
+        ModifyStepperAttribute(Linear(0.1, 0.01, 6)),
+        SaveBestNetwork("validation.Accuracy"),
+        EarlyStopper("validation.total_loss", patience=100),
+        stepper=AdamStepper(),
+        epochs=epochs,
+    )
+
+
+def test_state_is_a_copy_and_passes_over_unknown_hooks(net, batches):
+    trainer = full_trainer(1)
+    trainer.train(net, batches, valid=batches)
+    state = trainer.get_state()
+    accuracies = trainer.logs["validation.Accuracy"].copy()
+    trainer.logs["validation.Accuracy"].append(7)
+    other = Trainer(AdamStepper())
+    other.set_state(state)
+    assert other.current_update_nr == 4
+    assert isinstance(other.logs, Logs)
+    assert other.logs["validation.Accuracy"] == accuracies
+
+
+# -- threads --------------------------------------------------------------------------------------
+
+OTHER = np.random.RandomState(5).normal(size=(3, 5, 4))
+
+
+class Slow(SgdStepper):
+    """Lets another thread try to predict between the arrival of a batch and the step."""
+
+    asked, answered = threading.Event(), threading.Event()
+
+    def run(self):
+        self.asked.set()
+        self.answered.wait(0.02)
+        self.answered.clear()
+        super().run()
+
+
+def train_recurrently(client=False):
+    """Return the parameters after a training, and what was predicted at any time."""
+    net = trainable(Lstm(5, name="Lstm"), Dropout(0.5), BatchNorm())
+    net.output_name = "Out.outputs.predictions"
+    net.set_weight_modifiers({"Lstm": ClipValues(-0.6, 0.6)})
+    rnd = np.random.RandomState(3)
+    data = {"default": rnd.normal(size=(8, 6, 4)), "targets": rnd.randint(0, 3, (8, 6, 1))}
+    seen, answers, done = [net.predict(OTHER)], [], threading.Event()
+    scores = MonitorScores("validation", [Accuracy()], timescale="update", name="scores")
+    look = Call(lambda *_: seen.append(net.predict(OTHER)))
+    trainer = make_trainer(scores, look, stepper=Slow(0.5))
+    trainer.train_scorers = [Accuracy()]
+
+    def predict():
+        while not done.is_set():
+            if Slow.asked.wait(0.02):
+                Slow.asked.clear()
+                answers.append(net.predict(OTHER))
+                Slow.answered.set()
+
+    thread = threading.Thread(target=predict)
+    if client:
+        thread.start()
+    try:
+        chunks = SequenceChunks(2, 2, **data)
+        trainer.train(net, chunks, validation=Minibatches(4, shuffle=False, **data))
+    finally:
+        done.set()
+        if client:
+            thread.join(30)
+    return net.get("parameters"), trainer.logs, seen, answers
+
+
+def test_predictions_of_another_thread_do_not_disturb_a_training():
+    """Neither its steps, its scores nor its evaluations; and they are right themselves."""
+    bs.global_rnd.set_seed(7)
+    expected, logs, _, _ = train_recurrently()
+    bs.global_rnd.set_seed(7)
+    got, same_logs, seen, answers = train_recurrently(client=True)
+    np.testing.assert_array_equal(got, expected)
+    assert same_logs.get_state() == logs.get_state()
+    assert len(answers) >= 12
+    assert all(any(np.array_equal(answer, right) for right in seen) for answer in answers)
