@@ -84,6 +84,14 @@ def test_the_best_network_is_never_that_of_another_one(net, batches):
     np.testing.assert_array_equal(other.get("parameters"), expected)
 
 
+def test_a_threshold_that_another_network_has_reached_does_not_stop_this_one(net, batches):
+    stopper = hooks.StopAfterThresholdReached("given.loss", 1.0)
+    trainer = make_trainer(logged(5.0, 0, 4, 3), stopper, epochs=3)
+    for each, epochs in ((net, 1), (other_network(net), 3)):
+        trainer.train(each, batches)
+        assert trainer.current_epoch_nr == epochs
+
+
 def test_a_hook_begins_anew_with_another_trainer_and_goes_on_with_its_own(net, batches):
     averages = hooks.AverageWeights(0.5)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 
@@ -23,7 +21,7 @@ from brainstorm.layers import FullyConnected
 from brainstorm.tools import evaluate
 from brainstorm.training import GradientAccumulation, MomentumStepper, SgdStepper
 from tests.networks import trainable
-from tests.trainings import Call, make_trainer
+from tests.trainings import Call, make_trainer, refused
 
 RND = np.random.default_rng(0)
 DATA = {"default": RND.standard_normal((1, 24, 4)), "targets": RND.integers(0, 3, (1, 24, 1))}
@@ -115,13 +113,6 @@ def test_a_stopper_restores_the_averages_that_were_best():
     assert len(trainer.logs["EarlyStopper"]) == 1
 
 
-@pytest.mark.parametrize("bad", [-0.1, 1.0, "x", None])
-def test_decay_is_checked(bad):
-    text = f"'AverageWeights' (AverageWeights), decay: expected a number in [0, 1), got {bad!r}."
-    with pytest.raises(TrainingError, match=re.escape(f"hook {text}")):
-        AverageWeights(bad)
-
-
 def of_another_network():
     averages = AverageWeights()
     averages.set_state({"count": 2, "average": np.zeros(3)})
@@ -132,16 +123,8 @@ def of_another_network():
     ("act", "text"),
     [
         *(
-            (
-                lambda hook=hook: WithAverages(hook),
-                "WithAverages, hook: expected a monitor, a saver",
-            )
-            for hook in (
-                SaveCheckpoint("run.hdf5"),
-                MonitorLoss,
-                ReturnToCheckpoint(),
-                AverageWeights(),
-            )
+            (lambda hook=hook: WithAverages(hook), "WithAverages, hook: expected a monitor, a save")
+            for hook in (SaveCheckpoint("run"), MonitorLoss, ReturnToCheckpoint(), AverageWeights())
         ),
         (lambda: AverageWeights().network(network()), "(AverageWeights): nothing was averaged yet"),
         (lambda: train(WithAverages(MonitorLoss("valid"))), "unknown hook 'AverageWeights'"),
@@ -156,7 +139,7 @@ def of_another_network():
 )
 def test_errors(act, text):
     error = UnknownPathError if text.startswith("unknown") else TrainingError
-    with pytest.raises(error, match=re.escape(text)):
+    with refused(text, error):
         act()
 
 

@@ -6,7 +6,6 @@ import errno
 import itertools
 import math
 import os
-import re
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +24,7 @@ from brainstorm.hooks import (
 )
 from brainstorm.tools import evaluate
 from brainstorm.training import Logs, Trainer
-from tests.trainings import Call, fail_after, make_trainer
+from tests.trainings import Call, fail_after, make_trainer, refused
 
 
 def logs_with(*values):
@@ -92,20 +91,26 @@ def test_save_best_network(net, tmp_path, in_file, criterion, values, best):
     assert (hook.parameters is None) == in_file
 
 
-@pytest.mark.parametrize(("log", "own"), [("epoch", "update"), ("update", "epoch")])
-def test_the_best_network_is_that_of_its_value_at_any_rhythm(train, log, own):
-    values, numbers = [0.0, 1, 5, 3, 2, *[1] * 20], itertools.count()
+def number_networks(values):
+    """Return a function of a hook that gives each network its number, and returns its value."""
+    numbers = itertools.count()
 
     def number(epoch_nr, update_nr, net):
         net.handler.fill(net.buffer.parameters, now := next(numbers))
         return values[now]
 
-    def drift(epoch_nr, update_nr, net):
-        net.handler.fill(net.buffer.parameters, 99.0)
+    return number
 
+
+def drift(epoch_nr, update_nr, net):
+    net.handler.fill(net.buffer.parameters, 99.0)
+
+
+@pytest.mark.parametrize(("log", "own"), [("epoch", "update"), ("update", "epoch")])
+def test_the_best_network_is_that_of_its_value_at_any_rhythm(train, log, own):
+    score = Call(number_networks([0.0, 1, 5, 3, 2, *[1] * 20]), "score", log)
     saver = SaveBestNetwork("score", criterion="max", timescale=own)
-    other = "update" if log == "epoch" else "epoch"
-    train(Call(drift, "drift", other), Call(number, "score", log), saver, epochs=4)
+    train(Call(drift, "drift", own), score, saver, epochs=4)
     assert (saver.best_so_far, *set(saver.parameters)) == (5, 2)
     assert saver.best_t == {"epoch": 1, "update": 8}[own]
 
@@ -119,16 +124,8 @@ def test_the_best_network_is_that_of_its_value_at_any_rhythm(train, log, own):
 )
 @pytest.mark.parametrize("own", [("epoch", 1), ("epoch", 2), ("update", 1), ("update", 2)])
 def test_no_value_is_missed_and_none_is_that_of_another_network(train, log, own, first):
-    scores, numbers = [first, 3.0, 1.0, 4.0, 1.0, 5.0, *[2.0] * 40], itertools.count()
-
-    def number(epoch_nr, update_nr, net):
-        net.handler.fill(net.buffer.parameters, now := next(numbers))
-        return scores[now]
-
-    def drift(epoch_nr, update_nr, net):
-        net.handler.fill(net.buffer.parameters, 99.0)
-
-    values, steps = Call(number, "score", log[0]), Call(drift, "drift", "update")
+    scores = [first, 3.0, 1.0, 4.0, 1.0, 5.0, *[2.0] * 40]
+    values, steps = Call(number_networks(scores), "score", log[0]), Call(drift, "drift", "update")
     values.interval = log[1]
     saver = SaveBestNetwork("score", None, "max", None, *own)
     trainer = train(steps, values, saver, epochs=6)
@@ -164,11 +161,10 @@ def test_no_value_is_missed_after_a_run_is_resumed(train, batches, tmp_path, log
 
 
 @pytest.mark.parametrize("in_file", [False, True])
-def test_best_network_exists_from_the_first_call(net, tmp_path, in_file):
+def test_best_network_exists_from_the_first_call_even_of_one_filled_by_hand(net, tmp_path, in_file):
+    net = bs.Network.from_architecture(net.architecture, handler=net.handler)
     hook = SaveBestNetwork("valid.score", tmp_path / "best" if in_file else None, "max")
-    with pytest.raises(
-        TrainingError, match=r"hook 'SaveBestNetwork' \(SaveBestNetwork\): there is no best network"
-    ):
+    with refused("hook 'SaveBestNetwork' (SaveBestNetwork): there is no best network"):
         hook.load_best_network()
     shift(net, 7)
     hook(0, 0, net, None, {})
@@ -176,14 +172,6 @@ def test_best_network_exists_from_the_first_call(net, tmp_path, in_file):
     hook(1, 4, net, None, logs_with(math.nan))
     assert hook.best_so_far is None
     assert set(hook.load_best_network().get("parameters")) == {7}
-
-
-def test_best_network_of_a_network_that_was_filled_by_hand(net):
-    net = bs.Network.from_architecture(net.architecture, handler=net.handler)
-    shift(net, 2)
-    hook = SaveBestNetwork("valid.score", criterion="max")
-    hook(0, 0, net, None, {})
-    assert set(hook.load_best_network().get("parameters")) == {2}
 
 
 def test_what_it_says(net, capsys):
@@ -248,15 +236,10 @@ def test_the_best_state_is_kept(train, tmp_path):
 
 def test_they_save_the_network_of_the_value_where_another_hook_restores_its_own(train, tmp_path):
     """The loss is best at once, the score in the epoch in which the training ends."""
-    losses, scores = [9.0, 1.0, 2.0, 3.0], [0.0, 1.0, 2.0, 3.0]
-
-    def number(epoch_nr, update_nr, net):
-        net.handler.fill(net.buffer.parameters, float(epoch_nr))
-        return scores[epoch_nr]
-
+    losses = [9.0, 1.0, 2.0, 3.0]
     trainer = train(
         Call(lambda epoch, *_: losses[epoch], "loss", "epoch"),
-        Call(number, "score", "epoch"),
+        Call(number_networks([0.0, 1.0, 2.0, 3.0]), "score", "epoch"),
         EarlyStopper("loss", 2, restore_best=True),
         best := SaveBestNetwork("score", criterion="max"),
         SaveCheckpoint(tmp_path / "run", best="score", criterion="max"),
@@ -341,13 +324,8 @@ RATE = bs.hooks.ModifyStepperAttribute(lambda *counts: 0.1, name="rate")
 @pytest.mark.parametrize(
     ("hooks", "valid", "file", "text"),
     [
-        (
-            [RATE],
-            None,
-            "run",
-            r"\[Trainer.hooks\]\[rate\]\[ModifyStepperAttribute.schedule\]: a func",
-        ),
-        ([], [1, 2], "run", r"\(SaveCheckpoint\), valid: expected a DataIterator"),
+        ([RATE], None, "run", "[Trainer.hooks][rate][ModifyStepperAttribute.schedule]: a func"),
+        ([], [1, 2], "run", "(SaveCheckpoint), valid: expected a DataIterator"),
         ([], None, "nowhere/run", "filename: expected a file in a folder that exists"),
     ],
 )
@@ -355,7 +333,7 @@ def test_a_run_that_cannot_be_saved_says_so_before_the_first_update(
     net, batches, tmp_path, hooks, valid, file, text
 ):
     trainer = make_trainer(SaveCheckpoint(tmp_path / file), *hooks, epochs=1)
-    with pytest.raises(DescriptionError if hooks else TrainingError, match=text) as caught:
+    with refused(text, DescriptionError if hooks else TrainingError) as caught:
         trainer.train(net, batches, valid=valid or batches)
     assert caught.value.__notes__ == ["Raised by the hook 'SaveCheckpoint' (SaveCheckpoint)."]
     assert files_in(tmp_path) == []
@@ -363,33 +341,9 @@ def test_a_run_that_cannot_be_saved_says_so_before_the_first_update(
 
 def test_a_state_that_no_file_can_hold_is_named_and_the_old_file_stays(net, batches, tmp_path):
     odd = Call(lambda epoch, *_: {"thing": object()} if epoch == 2 else None, "Odd", "epoch")
-    with pytest.raises(
-        TrainingError, match=r"run file, trainer.logs.Odd.thing\[0\]: expected numbers, texts, None"
-    ):
+    with refused("run file, trainer.logs.Odd.thing[0]: expected numbers, texts, None"):
         make_trainer(SaveCheckpoint(tmp_path / "run.hdf5"), odd).train(net, batches)
     assert updates_in(tmp_path) == {"run.hdf5": 4}
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"minutes": -1}, "minutes: expected a finite number >= 0 or None, got -1"),
-        (
-            {"minutes": math.nan},
-            "minutes: expected a finite number >= 0 or None, got nan",
-        ),
-        ({"keep": 0}, "keep: expected an integer >= 1, got 0"),
-        ({"keep": 1.5}, "keep: expected an integer >= 1, got 1.5"),
-        ({"criterion": "best"}, "criterion: expected one of 'min', 'max' or None, got 'best'"),
-    ],
-)
-def test_bad_options(options, text):
-    with pytest.raises(TrainingError, match=re.escape(text)):
-        SaveCheckpoint("run.hdf5", **options)
-    if "criterion" in options:
-        text = f"hook 'SaveBestNetwork' (SaveBestNetwork), {text}"
-        with pytest.raises(TrainingError, match=re.escape(text)):
-            SaveBestNetwork("a", **options)
 
 
 # -- disks that are full ---------------------------------------------------------------------------
@@ -435,10 +389,9 @@ def test_a_disk_that_is_full_for_a_while(train, tmp_path, full_in, caplog, kind)
     trainer = train(full_in(2, 3), hook, epochs=4)
     assert trainer.current_epoch_nr == 4
     assert len(caplog.records) == 2
-    assert re.fullmatch(
-        rf"hook '(\w+)' \(\1\): {tmp_path}/file.hdf5 could not be written, and will be tried again "
-        rf"when it is due: \[Errno 28\] No space left on device",
-        caplog.records[0].getMessage(),
+    assert caplog.records[0].getMessage() == (
+        f"{hook.place}: {tmp_path}/file.hdf5 could not be written, and will be tried again when it "
+        "is due: [Errno 28] No space left on device"
     )
     assert files_in(tmp_path) == ["file.hdf5"]
     if kind == "logs":
@@ -452,10 +405,9 @@ def test_a_disk_that_is_full_for_a_while(train, tmp_path, full_in, caplog, kind)
 def test_a_disk_that_is_full_at_the_end(net, batches, tmp_path, full_in, monkeypatch, kind):
     hook = SAVERS[kind](tmp_path / "file.hdf5")
     trainer = make_trainer(full_in(3), hook, epochs=3)
-    with pytest.raises(
-        TrainingError,
-        match=rf"hook '(\w+)' \(\1\): expected to write {tmp_path}/file.hdf5, got: \[Errno 28\] No "
-        r"space left on device. The file, if there is one, is older",
+    with refused(
+        f"{hook.place}: expected to write {tmp_path}/file.hdf5, got: [Errno 28] No space left on "
+        "device. The file, if there is one, is older"
     ) as caught:
         trainer.train(net, batches)
     assert isinstance(caught.value.__cause__, OSError)
@@ -487,5 +439,5 @@ def test_what_a_checkpoint_keeps_while_the_disk_is_full(train, tmp_path, full_in
 @pytest.mark.parametrize("kind", SAVERS)
 def test_a_folder_that_cannot_be_written(train, tmp_path, monkeypatch, kind):
     monkeypatch.setattr("os.access", lambda *_: False)
-    with pytest.raises(TrainingError, match="expected a file in a folder that exists and can be w"):
+    with refused("expected a file in a folder that exists and can be w"):
         train(SAVERS[kind](tmp_path / "file.hdf5"))

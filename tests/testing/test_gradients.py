@@ -32,6 +32,8 @@ def test_differentiate_refuses_a_kink() -> None:
     np.testing.assert_allclose(
         differentiate(np.array([1.0, -2.0]), lambda z: np.abs(z).sum()), [1, -1]
     )
+    at_three = differentiate(np.array([3.0]), lambda z: (z**2).sum())  # from both sides
+    np.testing.assert_allclose(at_three, [6.0], rtol=1e-8)
     match = r"element \[1\]: the slope is 0.2 to the left and 1 to the right.* Move away"
     with pytest.raises(KinkError, match=match):
         differentiate(np.array([1.0, 2e-6]), lambda z: np.maximum(z, 0).sum())

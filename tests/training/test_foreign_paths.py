@@ -198,10 +198,12 @@ def test_a_script_may_name_any_place_even_the_stored_one(folder):
 
 def test_whoever_goes_on_from_elsewhere_names_the_same_folder(folder, monkeypatch):
     run(SaveLogs(folder / "logs.hdf5"))
+    change_hook("SaveLogs", filename=str(folder / "logs.hdf5"))
     monkeypatch.chdir(folder.parent)
-    go_on("runs/run.hdf5")
+    os.symlink("runs", "linked")
+    go_on("linked/run.hdf5")
     assert sorted(os.listdir("runs")) == ["logs.hdf5", "run-2.hdf5", "run-4.hdf5", "run.hdf5"]
-    assert sorted(os.listdir()) == ["mine", "runs"]
+    assert sorted(os.listdir()) == ["linked", "mine", "runs"]
 
 
 @pytest.mark.parametrize(

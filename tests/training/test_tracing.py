@@ -348,7 +348,7 @@ CHANGES = {
     "place of a modifier": lambda net, _: net.gradient_modifiers.update(
         Dense={"bias": net.gradient_modifiers["Dense"]["W"]}
     ),
-    "attribute": lambda net, _: setattr(net.layers["Dropout"], "keep_prob", 0.9),
+    "attribute": lambda net, _: setattr(net.layers["Dropout"], "drop_prob", 0.1),
     "handler": change_handler,
     "deltas": lambda net, _: setattr(net, "keep_input_deltas", True),
     "size": lambda net, _: net.provide_external_data(batch(T=9, B=9)),
