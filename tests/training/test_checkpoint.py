@@ -52,7 +52,7 @@ from tests.runs import (
     train,
     whole_run,
 )
-from tests.trainings import LEARNING, STEPPERS
+from tests.trainings import LEARNING, STEPPERS, refused
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +69,7 @@ CASES = [
     *zip(cycle(FLAT), [n for n in ITERATORS if n != "images"], cycle(HANDLERS)),
     ("conv", "images", "float32"),
     ("conv", "images", "native"),
-    *(("lstm", "chunks", handler) for handler in HANDLERS),
+    *(("lstm", "chunks", handler) for handler in HANDLERS if handler != "native"),
     *((hidden, "chunks", "native") for hidden in FLAT),
 ]
 
@@ -272,18 +272,18 @@ def test_what_was_refused_can_be_tried_again(run_file):
     train_on(expected)
     with pytest.raises(IteratorValidationError):
         train(again, again.net, ITERATORS["online"]())
-    with pytest.raises(
-        TrainingError,
-        match=r"^Trainer.train: expected the data iterators training_data_iter, valid as in the "
-        r"run that is continued, got no valid.$",
+    with refused(
+        "Trainer.train: expected the data iterators training_data_iter, valid as in the run that "
+        "is continued, got no valid.",
+        is_whole=True,
     ):
         again.train(again.net, ITERATORS["minibatches"]())
     again.hooks["SaveCheckpoint"].filename = str(run_file / "nowhere" / "run.hdf5")
-    with pytest.raises(TrainingError, match="filename: expected a file in a folder that exists"):
+    with refused("filename: expected a file in a folder that exists"):
         train_on(again)
     again.hooks["SaveCheckpoint"].filename = str(run_file)
     again.stepper.reducer = Absent()
-    with pytest.raises(TrainingError, match="no ranks"):
+    with refused("no ranks"):
         train_on(again)
     again.stepper.reducer = None
     train_on(again)
@@ -291,14 +291,12 @@ def test_what_was_refused_can_be_tried_again(run_file):
 
 
 def test_another_network(run_file):
-    with pytest.raises(
-        TrainingError, match=r"expected the network that was read with the run \(trainer.net\), got"
-    ):
+    with refused("expected the network that was read with the run (trainer.net), got"):
         train(Trainer.resume(run_file), make_network(), ITERATORS["minibatches"]())
 
 
 def test_saving_by_hand():
-    with pytest.raises(TrainingError, match="save_run: expected to be called by a hook while"):
+    with refused("save_run: expected to be called by a hook while"):
         make_trainer().save_run("run.hdf5")
 
 

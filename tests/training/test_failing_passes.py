@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ from brainstorm.layers import FullyConnected, Layer
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.training import GradientAccumulation, LossScaling, NesterovStepper, SgdStepper
 from tests.networks import batch_for, trainable
-from tests.trainings import LEARNING, Call, make_trainer
+from tests.trainings import LEARNING, Call, given, make_trainer, run_steps
 
 
 class FailingLayerImpl(Layer):
@@ -57,8 +59,7 @@ def train(stepper, fails="", handler=NumpyHandler):
             with pytest.raises(RuntimeError, match="on purpose"):
                 stepper.run()
             net.layers["Fails"]._fails = ""
-        net.provide_external_data(data(number))
-        stepper.run()
+        run_steps(net, stepper, [data(number)])
     return net, stepper
 
 
@@ -66,17 +67,23 @@ def train(stepper, fails="", handler=NumpyHandler):
 FAILING = (0, 4, 5)
 
 
-@pytest.mark.parametrize("handler", [NumpyHandler, NativeHandler])
+@pytest.mark.parametrize(
+    ("handler", "scales", "batches"),
+    [
+        *itertools.product([NumpyHandler], [False, True], [None, 2]),
+        (NativeHandler, False, None),
+        (NativeHandler, True, 2),
+    ],
+)
 @pytest.mark.parametrize("fails", ["forward", "backward"])
-@pytest.mark.parametrize("batches", [None, 2])
-@pytest.mark.parametrize("scales", [False, True])
 @pytest.mark.parametrize("kind", LEARNING)
 def test_a_batch_that_fails_does_not_count(kind, scales, batches, fails, handler):
     def make():
-        stepper = LEARNING[kind]()
-        stepper.loss_scaling = LossScaling(16, growth_interval=2) if scales else None
-        stepper.accumulation = GradientAccumulation(batches) if batches else None
-        return stepper
+        return given(
+            LEARNING[kind](),
+            loss_scaling=LossScaling(16, growth_interval=2) if scales else None,
+            accumulation=GradientAccumulation(batches) if batches else None,
+        )
 
     net, stepper = train(make(), fails, handler)
     expected, undisturbed = train(make(), "", handler)
@@ -111,19 +118,16 @@ def test_the_trainer_counts_what_was_done():
 
 def test_a_run_that_goes_on_within_an_update_survives_an_overflow():
     def make():
-        stepper = SgdStepper(0.1)
-        stepper.loss_scaling, stepper.accumulation = LossScaling(16), GradientAccumulation(2)
-        return stepper
+        scaling, accumulation = LossScaling(16), GradientAccumulation(2)
+        return given(SgdStepper(0.1), loss_scaling=scaling, accumulation=accumulation)
 
     net, stepper, again = network(), make(), make()
     stepper.start(net)
-    net.provide_external_data(data(0))
-    stepper.run()
+    run_steps(net, stepper, [data(0)])
     again.set_state(stepper.get_state())
     again.start(net)
     before = net.get("parameters")
-    net.provide_external_data({**data(1), "default": np.full((2, 4, 4), np.inf)})
     with np.errstate(all="ignore"):
-        again.run()
+        run_steps(net, again, [{**data(1), "default": np.full((2, 4, 4), np.inf)}])
     np.testing.assert_array_equal(net.get("parameters"), before)
     assert again.loss_scaling.scale == 8

@@ -10,10 +10,11 @@ import h5py
 import numpy as np
 import pytest
 
-from brainstorm.errors import FileFormatError, TrainingError, UnknownPathError
+from brainstorm.errors import FileFormatError, UnknownPathError
 from brainstorm.training import Logs
 from brainstorm.training.logs import LONG
 from brainstorm.training.number_list import NumberList
+from tests.trainings import refused
 
 
 @pytest.fixture
@@ -77,15 +78,13 @@ def test_what_changes_later_is_recorded_as_it_was(change):
 
 
 def test_values_and_mappings_do_not_mix(logs):
-    with pytest.raises(TrainingError, match=r"log 'validation': expected a mapping as before"):
+    with refused("log 'validation': expected a mapping as before"):
         logs.append("validation", 3.0)
-    with pytest.raises(TrainingError, match=r"log 'lr': expected a value as before, got \{'a': 1"):
+    with refused("log 'lr': expected a value as before, got {'a': 1"):
         logs.append("lr", {"a": 1})
-    with pytest.raises(
-        TrainingError, match=r"^log 'x\.': expected a name that is not empty, got ''\.$"
-    ):
+    with refused("log 'x.': expected a name that is not empty, got ''.", is_whole=True):
         logs.append("x", {"": 1})
-    with pytest.raises(TrainingError, match=r"log 'validation.Accuracy': expected a value"):
+    with refused("log 'validation.Accuracy': expected a value"):
         logs.append("validation", {"Accuracy": {"a": 1}})
 
 
@@ -142,7 +141,7 @@ def test_hdf5_names_the_log_that_cannot_be_saved(values, tmp_path):
     file = tmp_path / "logs.hdf5"
     file.write_bytes(b"old")
     logs = Logs(scores={"odd": values})
-    with pytest.raises(TrainingError, match=r"log 'scores.odd': expected numbers, or texts"):
+    with refused("log 'scores.odd': expected numbers, or texts"):
         logs.save_as_hdf5(file)
     assert file.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [file]
