@@ -241,9 +241,8 @@ def counts_its_passes(self, buffers, training_pass=True):
     GainLayerImpl.forward_pass(self, buffers, training_pass)
 
 
-ChangesItself = variant(
-    "ChangesItself", is_traceable=True, passes=0, forward_pass=counts_its_passes
-)
+members = {"is_traceable": True, "passes": 0, "forward_pass": counts_its_passes}
+ChangesItself = variant("ChangesItself", **members)
 Reads = variant("Reads", lambda h, b, y: h.get_numpy_copy(b.inputs.default), is_traceable=True)
 
 
@@ -321,10 +320,9 @@ def test_errors_of_operations_name_the_buffer_and_its_context(layer_class, place
 
 
 def test_wrong_context_gradient_is_found():
+    forgets, handler = create(ForgetsContextLayerImpl, size=2), NumpyHandler(np.float64)
     with pytest.raises(PropertyError, match=r"gradients\.R\[\d, \d\]: expected .*, got "):
-        check_layer(
-            create(ForgetsContextLayerImpl, size=2), IN_SHAPES, handler=NumpyHandler(np.float64)
-        )
+        check_layer(forgets, IN_SHAPES, handler=handler)
 
 
 def test_message_has_everything():
@@ -373,9 +371,6 @@ def test_check_layer_takes_instances_and_single_precision():
     check_layer(instance(GainLayerImpl), handler=NumpyHandler(np.float32))
     with pytest.raises(PropertyError, match="central differences"):
         check_layer(instance(WrongDelta), handler=NumpyHandler(np.float32))
-
-
-# -- single checks ------------------------------------------------------------------------------
 
 
 def test_set_up_layer_fills_what_specs_say():
