@@ -78,7 +78,7 @@ class ArrayOperations(abc.ABC):
 
     @operation("arr(*S):host => array")
     def create_from_numpy(self, arr: Any) -> Array:
-        """Return a new array with the content and the dtype of a NumPy array."""
+        """Return a new array with the content of a NumPy array, and its dtype in native order."""
 
     @operation("val:scalar -> mem(*S)", formula=lambda mem, val: fn.broadcast_to(val, mem.shape))
     def fill(self, mem: Array, val: Any) -> None:

@@ -82,7 +82,7 @@ class NumpyHandler(NumpyImages, NumpySequences):
 
     def create_from_numpy(self, arr: Any) -> Array:
         self._check_host(arr)
-        array = aligned_zeros(arr.shape, arr.dtype)
+        array = aligned_zeros(arr.shape, arr.dtype.newbyteorder("="))
         array[...] = arr
         return array
 

@@ -138,9 +138,19 @@ class _Stager:
     def __init__(self, program: Program) -> None:
         self.program, self.step = program, program.step_of
         self.users: dict[int, list[Step]] = defaultdict(list)
+        #: For each value its operands, and whether it is computed where it is used.
+        self.operands: list[list[int]] = [[] for _ in program.inputs]
+        self.inline = [False] * len(program.inputs)
         for step in program.steps:
-            for x in step.values:
+            name, operands = step.operator.name, step.values
+            for x in operands:
                 self.users[x].append(step)
+            self.operands.append(operands)
+            self.inline.append(
+                self.inline[operands[0]]
+                if name == "broadcast"
+                else step.operator.is_elementwise or name == "full"
+            )
         self.outputs: dict[int, list[int]] = defaultdict(list)
         for index, value in enumerate(program.outputs):
             self.outputs[value].append(index)
@@ -148,23 +158,15 @@ class _Stager:
         self.level: dict[int, int] = {}
         self.done: set[int] = set()
 
-    def is_inline(self, value: int) -> bool:
-        """Whether the value is computed where it is used."""
-        step = self.step(value)
-        if step is None:
-            return False
-        if step.operator.name == "broadcast":
-            return self.is_inline(step.values[0])
-        return step.operator.is_elementwise or step.operator.name == "full"
-
     def must_store(self, step: Step) -> Iterable[int]:
         name, kind = step.operator.name, step.operator.kind
-        if kind in OPERATIONS or (kind == "view" and not self.is_inline(step.result)):
-            return [x for x in step.values if self.is_inline(x)]
+        inline = [x for x in self.operands[step.result] if self.inline[x]]
+        if kind in OPERATIONS or (kind == "view" and not self.inline[step.result]):
+            return inline
         if kind == "reduction" and name not in TOTALS:
             # The compiler may round an expression differently in different loops, but a value that
             # is compared with its maximum must be the same number.
-            return [x for x in step.values if self.is_inline(x) and len(self.users[x]) > 1]
+            return [x for x in inline if len(self.users[x]) > 1]
         return []
 
     def closure(self, root: int, domain: Shape) -> tuple[list[int], list[int]]:
@@ -174,13 +176,11 @@ class _Stager:
         for value in range(root, -1, -1):
             if value not in needed:
                 continue
-            if self.is_leaf(value, domain) or not self.is_inline(value):
+            if self.is_leaf(value, domain) or not self.inline[value]:
                 leaves.append(value)
-                continue
-            step = self.step(value)
-            assert step is not None
-            body.append(value)
-            needed.update(step.values)
+            else:
+                body.append(value)
+                needed.update(self.operands[value])
         return body[::-1], leaves[::-1]
 
     def is_leaf(self, value: int, domain: Shape) -> bool:
@@ -192,9 +192,9 @@ class _Stager:
     def base(self, value: int) -> int:
         """Return the value in whose memory a value lies: another one for views."""
         while (step := self.step(value)) is not None and step.operator.kind == "view":
-            if self.is_inline(value):
+            if self.inline[value]:
                 break
-            (value,) = step.values
+            (value,) = self.operands[value]
         return value
 
     def base_level(self, leaf: int) -> int:

@@ -124,6 +124,14 @@ def test_the_same_seed_gives_the_same_numbers_also_that_of_the_global_generator(
         assert not np.array_equal(draw(3, is_global), draw(4, is_global))
 
 
+def test_arrays_have_the_byte_order_of_the_machine(kind):
+    handler, values = kind(), np.arange(6, dtype=">f4")
+    array = handler.create_from_numpy(values)
+    handler.add_tt(array, array, array)
+    assert array.dtype == np.float32
+    np.testing.assert_array_equal(handler.get_numpy_copy(array), 2 * values)
+
+
 softmaxes = formula(lambda x: fn.softmax(x * 2.0 + fn.max(x, 0)))
 
 

@@ -211,8 +211,9 @@ class PyCudaHandler(Lowering):
 
     def create_from_numpy(self, arr: Any) -> Array:
         self._check_host(arr)
-        array = DeviceArray.new(self._device, arr.shape, arr.dtype)
-        self._device.upload(arr, array)
+        dtype = arr.dtype.newbyteorder("=")
+        array = DeviceArray.new(self._device, arr.shape, dtype)
+        self._device.upload(arr.astype(dtype, copy=False), array)
         return array
 
     def get_numpy_copy(self, mem: Array) -> Any:
