@@ -417,20 +417,32 @@ def test_only_real_types_are_taken(either, dtype):
         gen_backend(datatype=dtype)
 
 
-def test_new_tensors_are_like_something_with_a_shape(either):
+def test_new_tensors_are_like_something_with_a_shape_and_copies(either):
     for make in (either.zeros_like, either.ones_like, either.empty_like):
         with pytest.raises(ValidationError, match=r"a tensor, tree or array to be like, got \[1\]"):
             make([1])
-
-
-def test_a_tensor_is_copied(either):
     x = either.ones((2, 3))
-    copy = either.array(x)
+    copied = either.array(x)
     x[:] = 0
-    np.testing.assert_array_equal(copy.get(), np.ones((2, 3)))
+    np.testing.assert_array_equal(copied.get(), np.ones((2, 3)))
 
 
 # -- trees and gradients ---------------------------------------------------------------------
+def test_views_assignments_and_gradients_on_every_handler(be):
+    x, w, y = random(be, 3, 4), random(be, 4, 2, seed=1), be.zeros((4, 3))
+    y[:, ::-1] = be.tanh(x.T)
+    np.testing.assert_allclose(y.get()[:, ::-1], np.tanh(x.get().T), rtol=1e-5)
+    y[1:3] = 2.0
+    assert (y.get()[1:3] == 2).all()
+    np.testing.assert_array_equal(x.reshape(4, 3)[1:].get(), x.get().reshape(4, 3)[1:])
+    with pytest.raises(ValidationError, match="without a copy|would copy"):
+        x.T.reshape(12)
+    found = Autodiff(be.sum(be.tanh(be.dot(x, w))), be).get_grad_asnumpyarray([x, w])
+    slopes = 1 - np.tanh(x.get() @ w.get()) ** 2
+    for got, expected in zip(found, (slopes @ w.get().T, x.get().T @ slopes), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+    assert Autodiff(be.dot(x, x.T), be).get_grad_asnumpyarray([x])[0].shape == (3, 4)
+    assert be.array(np.arange(3)).get().dtype == np.int64
 
 
 def test_assignments_can_be_built_and_executed(either):
@@ -456,10 +468,12 @@ def test_gradients_without_a_tensor_in_them_evaluate(either):
             np.testing.assert_array_equal(found, np.broadcast_to(expected, (2, 3)))
 
 
-def test_gradients_can_be_asked_again_after_a_cleanup(either):
-    x = random(either, 2, 3)
-    ad = Autodiff(x * x, either)
+def test_gradients_can_be_asked_again_with_other_tensors_and_after_a_cleanup(either):
+    x, y = random(either, 2, 3), random(either, 2, 3, seed=1)
+    ad = Autodiff(x * x * y, either)
     first = ad.get_grad_asnumpyarray([x])
+    np.testing.assert_allclose(ad.get_grad_asnumpyarray([y])[0], x.get() ** 2, 1e-5)
+    np.testing.assert_array_equal(ad.get_grad_asnumpyarray([x]), first)
     ad.cleanup()
     np.testing.assert_array_equal(ad.get_grad_asnumpyarray([x]), first)
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import brainstorm as bs
-from brainstorm.randomness import global_rnd
 
 FOLDER = Path(__file__).parents[1] / "examples"
 
@@ -19,7 +18,6 @@ def load(tmp_path, monkeypatch):
     """Return a function that loads an example, in an empty folder and with other constants."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(FOLDER)  # as for a script that is run there
-    kept = global_rnd.__getstate__()
 
     def load_example(name, **constants):
         spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
@@ -30,34 +28,45 @@ def load(tmp_path, monkeypatch):
             setattr(module, constant, value)
         return module
 
-    yield load_example
-    global_rnd.__setstate__(kept)
+    return load_example
+
+
+#: Example to other constants, what its result is above, and what it prints.
+PROMISES = {
+    "custom_layer": ({}, 0.95, "gradients equal central differences"),
+    "digits_mlp": ({}, 0.95, "longest row of Hidden_1.parameters.W: 2.00"),
+    "exchange_weights": ({}, 0, "no layer for: ['unrelated.weight']"),
+    "expression_layer": ({}, 0.95, "backward pass: ['tanh_1', 'sig_2']"),
+    "gestures": ({}, 0.95, "a new "),
+    "grid_search": ({"EPOCHS": 20, "SPECS": ["F10", "F20 D0.2"]}, 0.9, ""),
+    "unet": ({"TRAINING": 300, "HELD_OUT": 50, "EPOCHS": 4}, 0.5, "intersection over union: "),
+}
+OTHERS = """
+char_lstm char_transformer digits_cnn lbfgs mpi_digits number_words onnx_models optuna_search
+resume xor
+"""
 
 
 def test_all_examples_are_tested_here_and_documented():
     names = {path.stem for path in FOLDER.glob("*.py")} - {"char_text"}  # imported by two others
-    characters = {"char_lstm", "char_transformer"}
-    assert names == characters | {
-        "custom_layer",
-        "digits_cnn",
-        "digits_mlp",
-        "exchange_weights",
-        "expression_layer",
-        "gestures",
-        "grid_search",
-        "lbfgs",
-        "mpi_digits",
-        "number_words",
-        "onnx_models",
-        "optuna_search",
-        "resume",
-        "unet",
-        "xor",
-    }
+    assert names == PROMISES.keys() | set(OTHERS.split())
     for name in names:
         text = (FOLDER / f"{name}.py").read_text()
         assert f"    python examples/{name}.py\n" in text.split('"""')[1]
         assert re.search(r'if __name__ == "__main__":\n    main\(.*\)\n$', text)
+
+
+@pytest.mark.parametrize("name", PROMISES)
+def test_an_example_reaches_what_it_promises(load, name, tmp_path, capsys):
+    constants, least, said = PROMISES[name]
+    example = load(name, **constants)
+    assert example.main() > least
+    printed = capsys.readouterr().out
+    assert said in printed
+    for gesture in example.NAMES if name == "gestures" else ():
+        assert re.search(rf"a new {gesture}: \d\.\d\d {gesture}", printed)
+    if name == "unet":
+        assert (tmp_path / "output" / "unet.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_xor(load, capsys):
@@ -68,49 +77,11 @@ def test_xor(load, capsys):
     assert "W        (4, 2)     float32[4, 2]     32 B" in printed
 
 
-def test_digits_mlp(load, capsys):
-    assert load("digits_mlp").main() > 0.95
-    assert "longest row of Hidden_1.parameters.W: 2.00" in capsys.readouterr().out
-
-
-def test_custom_layer(load, capsys):
-    assert load("custom_layer").main() > 0.95
-    assert "gradients equal central differences" in capsys.readouterr().out
-
-
-def test_gestures(load, capsys):
-    example = load("gestures")
-    assert example.main() > 0.95
-    printed = capsys.readouterr().out
-    for name in example.NAMES:
-        assert re.search(rf"a new {name}: \d\.\d\d {name}", printed)
-
-
-def test_unet(load, tmp_path, capsys):
-    assert load("unet", TRAINING=300, HELD_OUT=50, EPOCHS=4).main() > 0.5
-    assert "intersection over union: " in capsys.readouterr().out
-    assert (tmp_path / "output" / "unet.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_expression_layer(load, capsys):
-    assert load("expression_layer").main() > 0.95
-    assert "backward pass: ['tanh_1', 'sig_2']" in capsys.readouterr().out
-
-
 def test_onnx_models(load, capsys):
     difference, before, after = load("onnx_models", EPOCHS=2).main()
     assert difference < 1e-5
     assert 0.8 < before < after
     assert "'Transpose': 2" in capsys.readouterr().out
-
-
-def test_exchange_weights(load, capsys):
-    assert load("exchange_weights").main()
-    assert "no layer for: ['unrelated.weight']" in capsys.readouterr().out
-
-
-def test_grid_search(load):
-    assert load("grid_search", EPOCHS=20, SPECS=["F10", "F20 D0.2"]).main() > 0.9
 
 
 def test_lbfgs(load):
@@ -201,24 +172,15 @@ def test_optuna_search_in_one_process(load):
     assert set(best) == {"size", "learning_rate"}
 
 
-def test_the_notebook_computes_by_hand_what_the_network_does(capsys):
+def test_the_notebook_computes_by_hand_what_the_network_does():
     cells = json.loads((FOLDER / "look_inside.ipynb").read_text(encoding="utf-8"))["cells"]
     code = [cell for cell in cells if cell["cell_type"] == "code"]
     assert not any(cell["outputs"] for cell in code)  # the documentation has them
-    kept, options, found = (
-        global_rnd.__getstate__(),
-        np.get_printoptions(),
-        {"__name__": "notebook"},
-    )
-    try:
+    found = {"__name__": "notebook"}
+    with np.printoptions():  # which it changes
         for cell in code:
             exec("".join(line for line in cell["source"] if line[0] != "%"), found)
-    finally:
-        global_rnd.__setstate__(kept)
-        np.set_printoptions(**options)
-    assert found["forward"]
-    assert found["backward"]
-    assert found["step"]
+    assert all(found[name] for name in ("forward", "backward", "step"))
     assert found["slope"] == pytest.approx(found["grad_w"][0, 0], rel=1e-6)
     np.testing.assert_allclose(
         found["net"].predict(found["corners"]), [found["targets"][0]], atol=0.1

@@ -23,10 +23,11 @@ from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.hooks import AverageWeights, MonitorLoss, WithAverages
 from brainstorm.interrupts import interruptible, uninterrupted
-from brainstorm.layers import Accuracy, BatchNorm, FullyConnected, Input, Loss, SoftmaxCE
+from brainstorm.layers import BatchNorm, FullyConnected, Input, Loss
 from brainstorm.training import GradientAccumulation, NesterovStepper, SgdStepper
 from brainstorm.training.signals import StopSignals
-from tests.trainings import Call, in_a_fork, make_trainer, needs_fork
+from tests import runs
+from tests.trainings import Call, in_a_fork, make_trainer, needs_fork, run_threads
 
 needs_alarm = pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="needs SIGALRM")
 RND = np.random.RandomState(0)
@@ -92,15 +93,13 @@ def test_signals_are_let_in_where_a_block_may_be_left():
 
 
 def test_another_thread_lets_no_signal_in():
-    def let_in():
+    def let_in(number):
         with interruptible():
             pass
 
     with pytest.raises(KeyboardInterrupt), uninterrupted():
         interrupt()
-        thread = threading.Thread(target=let_in)
-        thread.start()
-        thread.join()
+        run_threads(let_in, 1)
         with uninterrupted():
             pass
 
@@ -188,8 +187,8 @@ def test_a_process_that_is_started_in_a_training_can_be_terminated():
         assert process.exitcode == -signal.SIGTERM
 
 
-def test_a_third_interrupt_does_not_wait_for_the_end_of_a_trace():
-    handler, times = NumpyHandler(), []
+def test_a_third_interrupt_waits_neither_for_the_end_of_a_trace_nor_for_the_step():
+    handler, times, signals = NumpyHandler(), [], StopSignals()
 
     def hang():
         for _ in range(9):
@@ -200,15 +199,9 @@ def test_a_third_interrupt_does_not_wait_for_the_end_of_a_trace():
         handler.trace(hang)
     assert len(times) == 2
     assert handler.running.trace is None
-
-
-def test_a_third_interrupt_does_not_wait_for_the_step():
-    signals, times = StopSignals(), []
     with pytest.raises(KeyboardInterrupt), signals, signals.waiting():
-        for _ in range(3):
-            interrupt()
-            times.append(None)
-    assert len(times) == 2
+        hang()
+    assert len(times) == 4
 
 
 def test_an_error_ends_the_block_and_the_signal_comes_too():
@@ -406,8 +399,19 @@ def test_nobody_predicts_or_copies_while_averages_are_applied():
     assert all(found)
 
 
+def undisturbed(make):
+    """Whether a training has the same result beside other work; `make` returns all three."""
+    found = []
+    for is_alone in (True, False):
+        bs.global_rnd.set_seed(0)
+        train, work, result = make()
+        beside((lambda: time.sleep(1e-3)) if is_alone else work, train)
+        found.append(result())
+    return np.array_equal(*found)
+
+
 def test_averages_that_are_applied_in_another_thread_do_not_disturb_a_training():
-    def train(disturbed):
+    def make():
         net, averages = make_network(), AverageWeights(0.9)
         trainer = make_trainer(averages, stepper=SgdStepper(0.05), epochs=20)
 
@@ -416,13 +420,9 @@ def test_averages_that_are_applied_in_another_thread_do_not_disturb_a_training()
                 with averages.applied(net):
                     net.predict(DATA["default"], batch_size=5)
 
-        if disturbed:
-            beside(evaluate, lambda: trainer.train(net, batches()))
-        else:
-            trainer.train(net, batches())
-        return net.get("parameters")
+        return lambda: trainer.train(net, batches()), evaluate, lambda: net.get("parameters")
 
-    np.testing.assert_array_equal(train(False), train(True))
+    assert undisturbed(make)
 
 
 @pytest.mark.parametrize("how", ["safetensors", "state dict", "onnx"])
@@ -455,13 +455,9 @@ def test_an_export_beside_a_training_is_of_one_update(how, tmp_path):
         found.append(len(np.unique(values.round(6))))
 
     marks = iter(range(1, 10**6))
-    over = make_trainer(
-        Call(lambda *_: mark(next(marks)), name="mark", timescale="update"),
-        stepper=SgdStepper(0.0), epochs=100,
-    )  # fmt: skip
+    over = make_trainer(Call(lambda *_: mark(next(marks))), stepper=SgdStepper(0.0), epochs=100)
     mark(1)
     beside(export, lambda: over.train(net, batches()))
-    assert found
     assert set(found) == {1}
 
 
@@ -494,28 +490,16 @@ def test_a_stepper_may_be_changed_by_another_thread(name):
 
 
 def test_an_evaluation_in_another_thread_does_not_mix_with_the_statistics_of_a_training():
-    def train(disturbed):
-        inp = Input(out_shapes={"default": ("T", "B", 3), "targets": ("T", "B", 1)})
-        out, accuracy = SoftmaxCE(name="Out"), Accuracy(name="A")
-        inp >> FullyConnected(2, "linear") >> out - "loss" >> Loss()
-        out - "predictions" >> accuracy
-        inp - "targets" >> "targets" - out
-        inp - "targets" >> "targets" - accuracy
-        net = bs.Network.from_layer(inp, seed=1)
-        net.initialize(bs.initializers.Gaussian(0.5), seed=1)
-        data = {"default": DATA["default"], "targets": (DATA["targets"][..., :1] > 0).astype(int)}
+    def make():
+        net, data = runs.make_network(), runs.SEQUENCES
         trainer = make_trainer(stepper=SgdStepper(0.1), epochs=10)
+        return (
+            lambda: trainer.train(net, Minibatches(3, shuffle=False, **data)),
+            lambda: bs.tools.evaluate(net, Minibatches(4, shuffle=False, **data)),
+            lambda: trainer.logs["statistics"]["Count"],
+        )
 
-        def work():
-            trainer.train(net, Minibatches(10, shuffle=False, **data))
-
-        if disturbed:
-            beside(lambda: bs.tools.evaluate(net, Minibatches(20, shuffle=False, **data)), work)
-        else:
-            work()
-        return trainer.logs["statistics"]
-
-    assert train(False) == train(True)
+    assert undisturbed(make)
 
 
 def test_rows_that_are_read_beside_predictions_are_of_one_pass():

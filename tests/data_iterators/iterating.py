@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import chain
 
 import h5py
 import numpy as np
@@ -36,6 +37,20 @@ def numbered(samples, steps=1):
 def order_of(batches):
     """Return the numbers of the sequences of each batch."""
     return [batch["default"][0, :, 0].astype(int).tolist() for batch in batches]
+
+
+def check_epochs(iterator, samples, batch_size, shuffle):
+    """Check that in epochs every sequence comes once, and only one batch is smaller."""
+    for _ in range(2):
+        batches = order_of(iterator())
+        assert len(batches) == iterator.length
+        assert sorted(chain(*batches)) == list(range(samples))
+        sizes = sorted(len(batch) for batch in batches)
+        assert sizes[1:] == [batch_size] * (len(sizes) - 1)
+        if shuffle == "batches":
+            assert all(np.diff(batch).tolist() == [1] * (len(batch) - 1) for batch in batches)
+        if shuffle is False:
+            assert list(chain(*batches)) == list(range(samples))
 
 
 def only(iterator, name="default"):

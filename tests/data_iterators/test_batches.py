@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brainstorm.data_iterators import DataIterator, Minibatches, Online, Undivided
-from tests.data_iterators.iterating import numbered, order_of, refused
+from tests.data_iterators.iterating import check_epochs, numbered, order_of, refused
 
 
 @pytest.fixture(params=["array", "memmap", "hdf5", "wrapped"])
@@ -72,16 +72,7 @@ def test_undivided_shares_memory_but_does_not_allow_writing():
 )
 def test_every_instance_comes_once_per_epoch(samples, batch_size, shuffle):
     iterator = Minibatches(batch_size, shuffle, default=numbered(samples))
-    for _ in range(2):
-        batches = order_of(iterator())
-        assert len(batches) == iterator.length
-        assert sorted(chain(*batches)) == list(range(samples))
-        sizes = sorted(len(batch) for batch in batches)
-        assert sizes[1:] == [batch_size] * (len(sizes) - 1)
-        if shuffle == "batches":
-            assert all(np.diff(batch).tolist() == [1] * (len(batch) - 1) for batch in batches)
-        if shuffle is False:
-            assert list(chain(*batches)) == list(range(samples))
+    check_epochs(iterator, samples, batch_size, shuffle)
 
 
 def test_shuffle_mixes_instances_or_batches_anew_in_every_epoch():
@@ -159,27 +150,19 @@ def test_batches_are_cut_to_their_longest_sequence(lengths, batch_size, by_mask)
         assert {array.shape[:2] for array in batch.values()} == {(longest, len(members))}
 
 
-def test_a_sequence_ends_at_the_last_non_zero_of_its_mask():
+def test_a_sequence_ends_at_the_last_non_zero_of_its_mask(stored):
     mask = np.array([[0, 1, 0, 2], [1, 0, 0, 0], [0, 1, 0, 0]])[:, :, None]
     iterator = Online(False, "m", default=numbered(4, 3), m=mask)
     assert list(iterator.seq_lens) == [2, 3, 0, 1]
     assert [len(batch["m"]) for batch in iterator()] == [2, 3, 1, 1]
-
-
-def test_mask_may_have_features_and_lie_on_disk(stored):
-    mask = np.zeros((4, 2, 3))
+    mask = np.zeros((4, 2, 3))  # with features, and perhaps on disk
     mask[1, 0, 2] = mask[0, 1, 0] = 1
-    iterator = Minibatches(2, default=numbered(2, 4), mask=stored(mask))
-    assert list(iterator.seq_lens) == [2, 1]
-    assert next(iterator())["default"].shape == (2, 2, 2)
-
-
-def test_no_cut():
-    mask = np.zeros((4, 2, 1))
-    iterator = Minibatches(2, cut_according_to=None, default=numbered(2, 4), mask=mask)
-    (batch,) = iterator()
-    assert iterator.seq_lens is None
-    assert batch["default"].shape == (4, 2, 2)
+    data = {"default": numbered(2, 4), "mask": stored(mask)}
+    for cut, lengths, steps in (("mask", [2, 1], 2), (None, None, 4)):
+        iterator = Minibatches(2, cut_according_to=cut, **data)
+        assert (iterator.seq_lens is None) == (cut is None)
+        assert lengths is None or list(iterator.seq_lens) == lengths
+        assert next(iterator())["default"].shape == (steps, 2, 2)
 
 
 # -- Online -------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from brainstorm.errors import FileFormatError, IteratorValidationError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.layers import FullyConnected, Input, Loss
 from brainstorm.training import SgdStepper
-from tests.data_iterators.iterating import change_file, numbered, order_of, refused
+from tests.data_iterators.iterating import change_file, check_epochs, numbered, order_of, refused
 from tests.trainings import Call, in_a_fork, make_trainer, needs_fork
 
 THREAD = "brainstorm-read-ahead"
@@ -70,19 +70,7 @@ def test_every_sequence_comes_once_per_epoch(
 ):
     file = write(tmp_path_factory.mktemp("a") / "x.hdf5", chunk=chunk, default=numbered(samples, 2))
     iterator = Hdf5Minibatches(file, batch_size, shuffle, window=window, default="default")
-    for _ in range(2):
-        batches = list(iterator())
-        assert len(batches) == iterator.length
-        for batch in batches:
-            assert (batch["default"] == batch["default"][:1, :, :1]).all()
-        order = order_of(batches)
-        sizes = sorted(map(len, order))
-        assert sizes[1:] == [batch_size] * (len(sizes) - 1)
-        assert sorted(chain(*order)) == list(range(samples))
-        if shuffle is False:
-            assert list(chain(*order)) == list(range(samples))
-        if shuffle == "batches":
-            assert all(batch == list(range(batch[0], batch[0] + len(batch))) for batch in order)
+    check_epochs(iterator, samples, batch_size, shuffle)
 
 
 def test_chunks_are_shuffled_and_sequences_mixed_in_a_window(tmp_path):

@@ -18,20 +18,11 @@ from brainstorm.data_iterators import (
     Undivided,
     channel_statistics,
 )
-from brainstorm.randomness import global_rnd
 from tests.data_iterators.iterating import Replacing, only, refused
 
 RND = np.random.RandomState(0)
 IMAGES = RND.random_sample((2, 300, 6, 6, 3)).astype(np.float32)
 CLASSES = RND.randint(0, 4, (2, 300, 1))
-
-
-@pytest.fixture(autouse=True)
-def _the_same_numbers():
-    kept = global_rnd.__getstate__()
-    global_rnd.set_seed(0)
-    yield
-    global_rnd.__setstate__(kept)
 
 
 # -- images ---------------------------------------------------------------------------------------
@@ -168,19 +159,20 @@ def test_one_number_for_all_channels():
     np.testing.assert_allclose(found, (IMAGES - 0.5) / 2, rtol=1e-6)
 
 
-def test_statistics_leave_out_what_is_padded():
-    sequences = [RND.normal(3, 2, (n, 2)) for n in (1, 9, 4, 6)]
-    iterator = BucketedMinibatches(2, default=sequences)
-    found = channel_statistics(iterator, "default", mask_name="mask")["default"]
-    every = np.concatenate(sequences)
-    np.testing.assert_allclose(found, [every.mean(axis=0), every.std(axis=0)])
+SEQUENCES = [RND.normal(3, 2, (n, 2)) for n in (1, 9, 4, 6)]
+X, MASK = RND.normal(3, 2, (4, 6, 2)), np.arange(6)[:, None] % 3 > 0
 
 
-def test_statistics_leave_out_sequences_of_a_mask():
-    x, mask = RND.normal(3, 2, (4, 6, 2)), np.arange(6)[:, None] % 3 > 0
-    iterator = Undivided(default=x, mask=mask, per_sequence=["mask"])
+@pytest.mark.parametrize(
+    ("iterator", "kept"),
+    [
+        (BucketedMinibatches(2, default=SEQUENCES), np.concatenate(SEQUENCES)),
+        (Undivided(default=X, mask=MASK, per_sequence=["mask"]), X[:, MASK[:, 0]].reshape(-1, 2)),
+    ],
+    ids=["what is padded", "sequences"],
+)
+def test_statistics_leave_out_what_a_mask_does(iterator, kept):
     found = channel_statistics(iterator, "default", mask_name="mask")["default"]
-    kept = x[:, mask[:, 0]].reshape(-1, 2)
     np.testing.assert_allclose(found, [kept.mean(axis=0), kept.std(axis=0)])
 
 
@@ -205,25 +197,20 @@ def test_statistics_that_are_not_finite(bad):
         channel_statistics(Replacing(Minibatches(50, default=IMAGES), {"default": data}), "default")
 
 
-def test_statistics_of_nothing():
-    with refused("unknown data name 'x'. Choices are: default"):
-        channel_statistics(Undivided(default=IMAGES), "x")
-    with refused("unknown data name 'm'. Choices are: default"):
-        channel_statistics(Undivided(default=IMAGES), "default", mask_name="m")
-    data = Undivided(default=IMAGES, mask=np.zeros((2, 300, 1)))
-    with refused("got 0 values per channel"):
-        channel_statistics(data, "default", mask_name="mask")
+PLAIN = Undivided(default=IMAGES)
 
 
 @pytest.mark.parametrize(
-    ("names", "options"), [([["default"]], {}), (["default"], {"mask_name": ["m"]})]
+    ("iterator", "names", "mask_name", "text"),
+    [
+        (PLAIN, ["x"], None, "unknown data name 'x'. Choices are: default"),
+        (PLAIN, ["default"], "m", "unknown data name 'm'. Choices are: default"),
+        (PLAIN, [["default"]], None, r"expected data names one by one, got \['"),
+        (PLAIN, ["default"], ["m"], r"expected data names one by one, got \['"),
+        (Undivided(x=X, m=0 * X[..., :1]), ["x"], "m", ".* got 0 values per channel"),
+        (X, ["x"], None, r"expected a data iterator, such as Undivided.*, got ndarray\.$"),
+    ],
 )
-def test_statistics_are_of_names_one_by_one(names, options):
-    with refused(r"^channel_statistics: expected data names one by one, got \['"):
-        channel_statistics(Undivided(default=IMAGES), *names, **options)
-
-
-def test_statistics_are_of_a_data_iterator():
-    text = r"channel_statistics: expected a data iterator, such as Undivided.*, got ndarray\.$"
-    with refused(text):
-        channel_statistics(np.zeros((1, 3, 2)), "default")
+def test_statistics_that_there_are_not(iterator, names, mask_name, text):
+    with refused(f"^channel_statistics(: |, ){text}"):
+        channel_statistics(iterator, *names, mask_name=mask_name)
