@@ -39,14 +39,15 @@ def over_time(*hidden) -> Network:
         last = last >> layer
     last >> error - "loss" >> Loss()
     inp - "targets" >> "targets" - error
-    return Network.from_layer(inp, seed=1, handler=NumpyHandler(float))
+    net = Network.from_layer(inp, seed=1, handler=NumpyHandler(float))
+    clocks = {n: {"timing": [1, 2, 3, 4, 6]} for n in net.layers if n.startswith("Clock")}
+    net.initialize({"default": Gaussian(1.0), **clocks}, seed=2)
+    return net
 
 
 @pytest.fixture
 def net() -> Network:
-    network = over_time(Lstm(4), Gru(3))
-    network.initialize(Gaussian(1.0), seed=2)
-    return network
+    return over_time(Lstm(4), Gru(3))
 
 
 def chunks(length: int = 3, **options) -> SequenceChunks:
@@ -71,17 +72,18 @@ def whole_outputs(net: Network) -> np.ndarray:
     return net.get("Error.outputs.predictions")
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 5])
-@pytest.mark.parametrize("create", [Clockwork, ClockworkLstm])
-def test_clocks_go_on_in_the_next_part(create, length: int) -> None:
-    net = over_time(create(5, name="Clocks"))
-    net.initialize({"default": Gaussian(1.0), "Clocks": {"timing": [1, 2, 3, 4, 6]}}, seed=2)
-    np.testing.assert_allclose(outputs_of_parts(net, chunks(length)), whole_outputs(net))
+HIDDEN = {
+    "gates": lambda: [Lstm(4), Gru(3)],
+    "clocks": lambda: [Clockwork(5)],
+    "gates and clocks": lambda: [ClockworkLstm(5)],
+}
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 7, 10])
-def test_parts_give_what_whole_sequences_give(net: Network, length: int) -> None:
+@pytest.mark.parametrize("length", [1, 2, 3, 5, 7, 10])
+@pytest.mark.parametrize("hidden", HIDDEN)
+def test_parts_give_what_whole_sequences_give(hidden: str, length: int) -> None:
     """Also where the last part is shorter, and the last batch smaller."""
+    net = over_time(*HIDDEN[hidden]())
     np.testing.assert_allclose(outputs_of_parts(net, chunks(length)), whole_outputs(net))
 
 
@@ -153,19 +155,16 @@ def test_gradients_end_at_the_border(net: Network) -> None:
 
 def test_a_state_that_does_not_fit(net: Network) -> None:
     net.provide_external_data(DATA)
-    with pytest.raises(NetworkValidationError, match=r"context for 'Lstm.*expected .*got none"):
-        net.carry_context([], continues=True)
-    with pytest.raises(
-        NetworkValidationError, match=r"^carry_context: expected a list, which is .*, got \(\)\.$"
-    ):
-        net.carry_context((), continues=False)
     state: list = []
     net.carry_context(state, continues=False)
     net.provide_external_data({name: array[:, :2] for name, array in DATA.items()})
-    with pytest.raises(
-        NetworkValidationError, match=r"\(1, 2, \d+\), got \(1, 5, \d+\)\. A context"
+    for wrong, text in (
+        ([], r"context for 'Lstm.*expected .*got none"),
+        ((), r"^carry_context: expected a list, which is .*, got \(\)\.$"),
+        (state, r"\(1, 2, \d+\), got \(1, 5, \d+\)\. A context"),
     ):
-        net.carry_context(state, continues=True)
+        with pytest.raises(NetworkValidationError, match=text):
+            net.carry_context(wrong, continues=True)
 
 
 def test_the_memory_of_the_state_is_used_again(net: Network) -> None:
@@ -180,20 +179,11 @@ def test_the_memory_of_the_state_is_used_again(net: Network) -> None:
     assert addresses[1] == addresses[2] == addresses[3] != []
 
 
-LAYERS = {
-    "reversed": lambda: BidirectionalWrapper(Lstm, 3, name="Both"),
-    "attention": lambda: MultiHeadSelfAttention(2, causal=True, name="Attention"),
-    "positions": lambda: PositionalEncoding(name="Positions"),
-}
-
-
-def lstm_with(layer) -> Network:
-    wire = Input({"default": ("T", "B", 2)}) >> Lstm(4, name="Lstm")
-    for each in [] if layer is None else [layer]:
-        wire = wire >> each
-    network = Network.from_layer(
-        wire >> FullyConnected(1, "linear", name="Out"), handler=NumpyHandler(float)
-    )
+def linear_behind(*layers) -> Network:
+    wire = Input({"default": ("T", "B", 2)})
+    for layer in (*layers, FullyConnected(1, "linear", name="Out")):
+        wire = wire >> layer
+    network = Network.from_layer(wire, handler=NumpyHandler(float))
     network.initialize(Gaussian(1.0), seed=2)
     return network
 
@@ -207,35 +197,34 @@ def outputs_and_warnings(net: Network, caplog, **options) -> tuple[np.ndarray, l
     return np.concatenate(found[:2]), [record.getMessage() for record in caplog.records]
 
 
+def attention():
+    return MultiHeadSelfAttention(2, causal=True, name="Attention")
+
+
 @pytest.mark.parametrize(
-    ("kind", "names"),
+    ("layer", "names"),
     [
-        ("reversed", "'Both_reversed' (Reverse), 'Both_restored' (Reverse)"),
-        ("attention", "'Attention' (MultiHeadSelfAttention)"),
-        ("positions", "'Positions' (PositionalEncoding)"),
+        (BidirectionalWrapper(Lstm, 3, name="Both"),
+         "'Both_reversed' (Reverse), 'Both_restored' (Reverse)"),
+        (attention(), "'Attention' (MultiHeadSelfAttention)"),
+        (PositionalEncoding(name="Positions"), "'Positions' (PositionalEncoding)"),
     ],
-)
-def test_a_layer_that_sees_only_parts_beside_carried_state_is_a_warning(kind, names, caplog):
-    net = lstm_with(LAYERS[kind]())
+)  # fmt: skip
+def test_a_layer_that_sees_only_parts_beside_carried_state_is_a_warning(layer, names, caplog):
+    net = linear_behind(Lstm(4), layer)
     outputs, warnings = outputs_and_warnings(net, caplog)
     assert warnings == [
         f"the state of recurrent layers is carried from part to part of sequences, but in "
         f"{names} each part is on its own: the outputs are not those for whole sequences. See "
         f"docs/not_learning.md#parts-of-sequences."
     ]
-    whole = net.predict(DATA["default"])
-    assert np.abs(outputs - whole).max() > 0.01
+    assert np.abs(outputs - net.predict(DATA["default"])).max() > 0.01
 
 
-def test_layers_that_carry_all_they_need_are_none(caplog):
-    net = lstm_with(None)
+def test_layers_that_carry_all_they_need_are_none_nor_is_attention_alone(caplog):
+    net = linear_behind(Lstm(4))
     outputs, warnings = outputs_and_warnings(net, caplog)
-    assert not warnings
     np.testing.assert_allclose(outputs, net.predict(DATA["default"]))
-
-
-def test_attention_alone_carries_nothing_and_is_none_either(caplog):
-    wire = Input({"default": ("T", "B", 2)}) >> LAYERS["attention"]()
-    net = Network.from_layer(wire >> FullyConnected(1, "linear", name="Out"))
-    net.initialize(Gaussian(1.0), seed=2)
-    assert not outputs_and_warnings(net, caplog)[1]
+    assert not warnings
+    alone = linear_behind(attention())
+    assert not outputs_and_warnings(alone, caplog)[1]

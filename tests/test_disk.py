@@ -60,16 +60,11 @@ def test_a_crash_while_writing_leaves_what_was_there_and_no_temporary(tmp_path, 
     target = tmp_path / "file.txt"
     if existed:
         target.write_text("old")
-    with pytest.raises(error):
-        _crash_while_writing(target, error)
-    assert os.listdir(tmp_path) == (["file.txt"] if existed else [])
-    assert not existed or target.read_text() == "old"
-
-
-def _crash_while_writing(target, error):
-    with atomic_file(str(target)) as temporary:
+    with pytest.raises(error), atomic_file(str(target)) as temporary:  # noqa: PT012
         temporary.write_text("half of the n")
         raise error
+    assert os.listdir(tmp_path) == (["file.txt"] if existed else [])
+    assert not existed or target.read_text() == "old"
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):

@@ -20,7 +20,6 @@ import pytest
 import brainstorm as bs
 import brainstorm.all
 from brainstorm.ext.state_dicts import load_state_dict
-from brainstorm.randomness import global_rnd
 
 PAGE = Path(__file__).parent.parent / "docs" / "porting" / "pytorch.md"
 BLOCK = re.compile(r"^```(py|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -34,12 +33,9 @@ NAMES = {
 def test_both_sides_of_the_page_on_pytorch(tmp_path, monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
-    kept = global_rnd.__getstate__()
     text = PAGE.read_text(encoding="utf-8")
     ours, theirs, compared = {"__name__": "ours"}, {"__name__": "theirs"}, []
-    for language, code in re.findall(
-        r"^```(py|python)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL
-    ):
+    for language, code in BLOCK.findall(text):
         if language == "py":
             for name in DATA:
                 if name in ours:
@@ -61,7 +57,6 @@ def test_both_sides_of_the_page_on_pytorch(tmp_path, monkeypatch):
             load_state_dict(same, learned, names)
             np.testing.assert_allclose(same.get("parameters"), net.get("parameters"), atol=2e-5)
             compared.append(set(names))
-    global_rnd.__setstate__(kept)
     assert compared == [{"Hidden", "Last"}, {"Lower", "Upper", "Last"}]
     assert ours["accuracy"] == pytest.approx(theirs["accuracy"])
 

@@ -177,7 +177,7 @@ STATES = st.dictionaries(
 )  # fmt: skip
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(STATES)
 @example({".": np.arange(3)})
 def test_a_state_comes_back_as_it_was(tmp_path_factory, state):

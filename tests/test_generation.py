@@ -149,8 +149,7 @@ def test_several_sequences_are_written_as_each_alone() -> None:
 def test_classes_may_be_read_as_vectors_and_predicted_once_per_sequence() -> None:
     for kind in ("last", "avg", "max", "sum"):
         net = make_network(Lstm(4), TimePooling(kind), features=CLASSES, per_sequence=True)
-        written = generate(net, START, 8, temperature=0)
-        codes = [*START, *written]
+        codes = [*START, *generate(net, START, 8, temperature=0)]
         for end in range(4, 12):
             vectors = np.eye(CLASSES)[codes[:end]][:, None]
             assert net.predict(vectors)[0].argmax() == codes[end]

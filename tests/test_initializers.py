@@ -336,6 +336,8 @@ def test_shapes_that_cannot_be_served(initializer, shape, expected):
             ["sigmoi"],
             "DenseSqrtFanIn: unknown scale 'sigmoi'. Choices are: rel, ta",
         ),
+        (DenseSqrtFanIn, [math.inf], "DenseSqrtFanIn: unknown scale inf. Choices are: "),
+        (EchoState, [-1], r"EchoState.spectral_radius: expected a number in \[0, inf\), got -1"),
         (DenseSqrtFanInOut, ["sigmoi"], "Did you mean 'sigmoid'.* Or give a number"),
         (
             DenseSqrtFanInOut,

@@ -158,10 +158,7 @@ def test_regression_of_sequences_is_scored() -> None:
     assert scores["total_loss"] == pytest.approx(4.0)
 
 
-@pytest.mark.parametrize("update", [1, 2, 5])
-def test_a_training_in_parts_is_resumed_in_the_middle_of_a_sequence(
-    tmp_path: Path, update: int
-) -> None:
+def test_a_training_in_parts_is_resumed_in_the_middle_of_a_sequence(tmp_path: Path) -> None:
     def train(trainer: Trainer, net: Network) -> np.ndarray:
         parts = SequenceChunks(3, 4, **DATA, **WHOLE)
         parts.rnd.set_seed(1)
@@ -169,10 +166,11 @@ def test_a_training_in_parts_is_resumed_in_the_middle_of_a_sequence(
         return net.get("parameters")
 
     save = SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", keep=99)
-    trainer = make_trainer(save, stepper=AdamStepper(0.05), epochs=3)
+    trainer = make_trainer(save, stepper=AdamStepper(0.05), epochs=2)
     expected = train(trainer, classifier(with_ends=True))
-    resumed = Trainer.resume(tmp_path / f"run-{update}.hdf5")
-    np.testing.assert_array_equal(train(resumed, resumed.net), expected)
+    for update in (1, 2, 5):
+        resumed = Trainer.resume(tmp_path / f"run-{update}.hdf5")
+        np.testing.assert_array_equal(train(resumed, resumed.net), expected)
 
 
 def test_a_network_without_an_input_for_the_ends_is_told(tmp_path: Path) -> None:

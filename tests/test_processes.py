@@ -26,15 +26,14 @@ from tests.trainings import in_a_fork, make_trainer, needs_fork, run_threads
 
 HANDLERS = {
     "numpy": lambda: NumpyHandler(np.float32, seed=5),
-    "numpy float64": lambda: NumpyHandler(np.float64, seed=5),
     "native": lambda: NativeHandler(np.float32, threads=1, seed=5),
     "native float64": lambda: NativeHandler(np.float64, threads=1, seed=5),
 }
 THREADED = {**HANDLERS, "native with threads": lambda: NativeHandler(np.float32, threads=2, seed=5)}
 RND = np.random.RandomState(0)
 DATA = {
-    "default": RND.normal(size=(4, 30, 3)).astype(np.float32),
-    "targets": RND.randint(0, 2, (4, 30, 1)),
+    "default": RND.normal(size=(4, 18, 3)).astype(np.float32),
+    "targets": RND.randint(0, 2, (4, 18, 1)),
 }
 
 
@@ -54,10 +53,9 @@ def make_batches(seed=1):
 
 def train(net, epochs=2, seed=1, hooks=()):
     """Train by traces; return the bits of all that is kept."""
-    monitor = MonitorLoss("valid", timescale="update", interval=5)
-    trainer = make_trainer(
-        monitor, StopAfterEpoch(epochs), *hooks, stepper=MomentumStepper(0.1, 0.9)
-    )
+    monitor = MonitorLoss("valid", timescale="update", interval=4)
+    hooks = monitor, StopAfterEpoch(epochs), *hooks
+    trainer = make_trainer(*hooks, stepper=MomentumStepper(0.1, 0.9))
     trainer.train(net, make_batches(seed), valid=make_batches(seed + 1))
     content = net.get_file_content()
     arrays = [content.parameters, *content.persistent.values()]
@@ -69,7 +67,7 @@ def train(net, epochs=2, seed=1, hooks=()):
 
 @pytest.mark.parametrize("kind", THREADED)
 def test_networks_in_threads_of_their_own_compute_as_ever(kind):
-    seeds = [1, 2, 3]
+    seeds = [1, 2]
     expected = [train(make_network(THREADED[kind](), seed), seed=seed) for seed in seeds]
     nets = [make_network(THREADED[kind](), seed) for seed in seeds]
     found = [b""] * len(seeds)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import brainstorm as bs
-from brainstorm.randomness import global_rnd
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
@@ -21,7 +20,6 @@ def code_blocks(text):
 
 def test_the_code_runs_in_order_and_prints_what_it_says(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    kept = global_rnd.__getstate__()
     blocks = code_blocks(README)
     namespace = {"__name__": "__main__"}
     shown = 0
@@ -33,7 +31,6 @@ def test_the_code_runs_in_order_and_prints_what_it_says(tmp_path, monkeypatch, c
         if following == "text":
             assert printed == text
             shown += 1
-    global_rnd.__setstate__(kept)
     assert sum(language == "python" for language, _ in blocks) >= 8
     assert shown == sum(language == "text" for language, _ in blocks)
 

@@ -101,15 +101,6 @@ def test_aggregate():
     assert np.isnan(Scorer.aggregate([]))
 
 
-def test_names_and_arguments():
-    scorer = Hamming(0.3, "out", "labels", "mask", "h")
-    values = scorer.threshold, scorer.out_name, scorer.targets_name, scorer.mask_name
-    assert (*values, scorer.__name__) == (0.3, "out", "labels", "mask", "h")
-    scorer = Accuracy()
-    assert (scorer.out_name, scorer.targets_name, scorer.mask_name) == ("", "targets", "")
-    assert scorer.__name__ == "Accuracy"
-
-
 @pytest.mark.parametrize(
     "scorer",
     [

@@ -246,6 +246,7 @@ GROWS = "expected inputs, outputs or internals that grow with"
         ("Output.parameters.W", UnknownPathError, "unknown name 'W'"),
         ("Output.outputs.x", UnknownPathError, "unknown name 'x'"),
         (5, ValidationError, "extract: expected a path or a list of paths, got 5."),
+        ([], ValidationError, r"extract: expected a path or a list of paths, got \[\]\."),
     ],
 )
 def test_what_cannot_be_extracted(net, batches, path, error, text):

@@ -88,34 +88,23 @@ def test_masks_and_weights_are_multiplied_with_the_loss(spec, lead, argument):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ("clasification", 4, 2),
-            "unknown task_type 'clasification'. Choices are: classification, multi-label, "
-            "regression. Did you mean 'classification'?",
-        ),
-        (
-            ("regression", 4, 2, *["x"] * 2, None, None, None, True),
-            "out_shape: expected (H, W, channels) for a convolutional projection, got (2,). "
-            "Use use_conv=False.",
-        ),
-        (
-            ("regression", 4, 2, "x", "y", None, None, "x"),
-            "mask_name: expected a name that no other data have, got 'x', which are (T, B, 4) and "
-            "not (T, B, 1).",
-        ),
-        (
-            ("regression", 4, 2, "x", "x"),
-            "targets_name: expected a name that no other data have, got 'x', which are (T, B, 4) "
-            "and not (T, B, 2).",
-        ),
-        (
-            ("regression", 4, 2, "x", "y", None, None, "m", None, True, "m"),
-            "weights_name: expected a name that no other data have, got 'm', which are (T, B, 1) "
-            "and not (B, 1).",
-        ),
+        (("clasification", 4, 2), "unknown task_type 'clasification'. Choices are: classification, "
+         "multi-label, regression. Did you mean 'classification'?"),
+        ((["regression"], 4, 2), "unknown task_type ['regression']. Choices are: classification, "
+         "multi-label, regression. Did you mean 'regression'?"),
+        (("regression", 4, 2, "x", "x", None, None, None, True), "out_shape: expected (H, W, "
+         "channels) for a convolutional projection, got (2,). Use use_conv=False."),
+        (("regression", 4, 2, "x", "y", None, None, None, "no"),
+         "use_conv: expected True, False or None, got 'no'."),
+        (("regression", 4, 2, "x", "y", None, None, "x"), "mask_name: expected a name that no "
+         "other data have, got 'x', which are (T, B, 4) and not (T, B, 1)."),
+        (("regression", 4, 2, "x", "x"), "targets_name: expected a name that no other data have, "
+         "got 'x', which are (T, B, 4) and not (T, B, 2)."),
+        (("regression", 4, 2, "x", "y", None, None, "m", None, True, "m"), "weights_name: expected "
+         "a name that no other data have, got 'm', which are (T, B, 1) and not (B, 1)."),
         (("regression", 4, 2, 3), "data_name: expected a text, got 3."),
     ],
-)
+)  # fmt: skip
 def test_wrong_ends(arguments, message):
     with pytest.raises(ValidationError, match=f"^{re.escape(message)}$"):
         get_in_out_layers(*arguments)
@@ -226,12 +215,10 @@ def test_a_whole_network_learns():
         ("F5-F6", "spec 'F5-F6': unexpected '-' at position 2."),
         ("Dr", "spec 'Dr': expected a number."),
         ("D0.5l", "spec 'D0.5l': expected nothing more, got 'l'."),
-        (
-            "5F",
-            "spec '5F': expected a capital letter at the start, one of F, R, L, T, B, D, C, P, U.",
-        ),
+        ("5F", "spec '5F': expected a capital letter at the start, one of F, R, L, T, B, D, C, P, "
+         "U."),
     ],
-)
+)  # fmt: skip
 def test_texts_that_cannot_be_understood(spec, message):
     with pytest.raises(NetworkValidationError, match=f"^{re.escape(message)}$"):
         net_from(spec)
@@ -242,13 +229,10 @@ def test_texts_that_cannot_be_understood(spec, message):
     [
         (50, NetworkValidationError, r"^spec: expected a text such as .*, got 50\.$"),
         ("D1.5", LayerValidationError, "option 'drop_prob': expected a number in"),
-        (
-            "F5 G6",
-            UnknownPathError,
-            r"^unknown layer letter in spec 'G'\. Choices are: F, R, L, T, B, D, C, P, U\.$",
-        ),
+        ("F5 G6", UnknownPathError,
+         r"^unknown layer letter in spec 'G'\. Choices are: F, R, L, T, B, D, C, P, U\.$"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_text_or_names_no_layer(spec, error, message):
     with pytest.raises(error, match=message):
         net_from(spec)

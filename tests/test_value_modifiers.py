@@ -259,6 +259,8 @@ def test_wrong_shapes(kind, what):
             (ConstrainL2Norm, v, rf".limit: expected a finite number > 0, got {v}")
             for v in (0, inf, nan)
         ),
+        (MaskValues, [nan], ": mask: expected finite numbers"),
+        (FreezeValues, [inf], ": weights: expected finite"),
         (MaskValues, [[1], [2, 3]], ": mask: expected an array of numbers, with"),
         (FreezeValues, "all", ": weights: expected an array of numbers, with"),
         *(

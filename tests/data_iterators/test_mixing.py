@@ -110,6 +110,7 @@ def test_classes_are_mixed_as_vectors():
     ("arguments", "match"),
     [
         ({"names": "default"}, "MixUp: expected a list of data names, got 'default'"),
+        ({"names": []}, "MixUp: expected names of data to mix, got none"),
         ({"names": ["x"]}, "MixUp: unknown data name 'x'. Choices are: default"),
         (
             {"names": ["default"], "alpha": 0},
@@ -203,6 +204,7 @@ PLAIN = Undivided(default=IMAGES)
 @pytest.mark.parametrize(
     ("iterator", "names", "mask_name", "text"),
     [
+        (PLAIN, [], None, r"expected data names, got none. Choices are: default\."),
         (PLAIN, ["x"], None, "unknown data name 'x'. Choices are: default"),
         (PLAIN, ["default"], "m", "unknown data name 'm'. Choices are: default"),
         (PLAIN, [["default"]], None, r"expected data names one by one, got \['"),

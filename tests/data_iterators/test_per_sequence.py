@@ -114,34 +114,34 @@ ROWS = "expected a numeric array (B, features...), got shape (7,). Add a feature
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "text"),
+    ("cls", "name", "value", "text"),
     [
-        ("per_sequence", (), f"'targets': {SAY_SO}"),
-        ("targets", LABELS[:5], "'targets': expected B = 7 as 'default' has, got shape (5, 1)"),
-        ("targets", LABELS[:, 0], f"'targets': {ROWS}."),
-        ("targets", LABELS * np.nan, "'targets': expected finite numbers, got nan in sequence 0"),
-        ("x", NUMBERS[:, :5], "'x': expected (T, B) = (6, 7) as 'default' has, got shape (6, 5, "),
-        ("per_sequence", "no", "per_sequence: unknown data name 'no'. Choices are: targets, def"),
-        ("cut_according_to", "targets", "unknown data name 'targets'. Choices are: default"),
+        (Minibatches, "per_sequence", (), f"'targets': {SAY_SO}"),
+        (Minibatches, "targets", LABELS[:5],
+         "'targets': expected B = 7 as 'default' has, got shape (5, 1)"),
+        (Minibatches, "targets", LABELS[:, 0], f"'targets': {ROWS}."),
+        (Minibatches, "targets", LABELS * np.nan,
+         "'targets': expected finite numbers, got nan in sequence 0"),
+        (Minibatches, "x", NUMBERS[:, :5],
+         "'x': expected (T, B) = (6, 7) as 'default' has, got shape (6, 5, "),
+        (Minibatches, "per_sequence", "no",
+         "per_sequence: unknown data name 'no'. Choices are: default, t"),
+        (Minibatches, "cut_according_to", "targets",
+         "unknown data name 'targets'. Choices are: default"),
+        (BucketedMinibatches, "per_sequence", ["default", "targets"],
+         "got only data of whole sequences. For"),
+        (BucketedMinibatches, "targets", LABELS[:5],
+         "sequences under each name, got {'default': 7, 'targets': 5}"),
+        (BucketedMinibatches, "targets", [[0, 1], *LABELS[1:]],
+         "sequence 1: expected features (2,) and dtype int64 as"),
+        (BucketedMinibatches, "targets", ["a"] * 7,
+         "sequence 0: expected numbers (features...), got shape (1,) and"),
     ],
-)
-def test_what_does_not_fit_is_refused(name, value, text):
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(cls, name, value, text):
+    default = NUMBERS if cls is Minibatches else SEQUENCES
     with refused(re.escape(text)):
-        Minibatches(2, **{"targets": LABELS, "default": NUMBERS, **WHOLE, name: value})
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "text"),
-    [
-        ("per_sequence", ["default", "targets"], "got only data of whole sequences. For"),
-        ("targets", LABELS[:5], "sequences under each name, got {'default': 7, 'targets': 5}"),
-        ("targets", [[0, 1], *LABELS[1:]], "sequence 1: expected features (2,) and dtype int64 as"),
-        ("targets", ["a"] * 7, "sequence 0: expected numbers (features...), got shape (1,) and"),
-    ],
-)
-def test_what_does_not_fit_sequences_is_refused(name, value, text):
-    with refused(re.escape(text)):
-        BucketedMinibatches(2, **{"default": SEQUENCES, "targets": LABELS, **WHOLE, name: value})
+        cls(2, **{"default": default, "targets": LABELS, **WHOLE, name: value})
 
 
 def test_numbers_that_are_not_finite_are_found_in_files(tmp_path):

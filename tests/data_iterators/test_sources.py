@@ -156,17 +156,15 @@ def test_batches_of_a_data_set_of_pytorch():
 @pytest.mark.parametrize(
     ("data", "match"),
     [
-        (batches(), "expected a data set with __len__ and __getitem__, got a generator"),
+        *((data, f"expected a data set with __len__ and __getitem__, got a {kind}")
+          for data, kind in ((batches(), "generator"), ({"a": 1}, "dict"))),
         ([], "DatasetMinibatches: expected a data set with items, got none"),
-        (
-            [X],
-            "item 0: expected a dictionary or a tuple of default, targets, got ndarray. Name its",
-        ),
+        ([X], "item 0: expected a dictionary or a tuple of default, targets, got ndarray. Name"),
         ([(X,)], r"of default, targets, got 1 parts. Name its parts: names=\(...\)"),
         ([(X, "a")], "data 'targets': expected a numeric array .*, got dtype <U1"),
         ([(X, [])], "data 'targets': expected a numeric array .* that is not empty"),
     ],
-)
+)  # fmt: skip
 def test_unfit_data_sets(data, match):
     with refused(match):
         DatasetMinibatches(data)
