@@ -2,36 +2,21 @@
 
 import numpy as np
 
+from brainstorm import layers as bl
 from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.initializers import Gaussian
-from brainstorm.layers import (
-    BatchNorm,
-    Convolution2D,
-    Elementwise,
-    FullyConnected,
-    Input,
-    Loss,
-    Lstm,
-    Merge,
-    MultiHeadAttention,
-    Pooling2D,
-    Recurrent,
-    SoftmaxCE,
-    SquaredDifference,
-    SquaredError,
-)
 from brainstorm.network import Network
 
 
 def wire_input(features=(4,), targets=(1,)):
     """Return an Input of data and targets."""
-    return Input({"default": ("T", "B", *features), "targets": ("T", "B", *targets)})
+    return bl.Input({"default": ("T", "B", *features), "targets": ("T", "B", *targets)})
 
 
-def wire_loss(inp, last, loss=SoftmaxCE, port="targets"):
+def wire_loss(inp, last, loss=bl.SoftmaxCE, port="targets"):
     """Wire the last layer and the targets to a loss called Out; return the Input."""
     out = loss(name="Out")
-    last >> out - "loss" >> Loss()
+    last >> out - "loss" >> bl.Loss()
     inp - "targets" >> port - out
     return inp
 
@@ -46,7 +31,7 @@ def chain(inp, *layers):
 def classifier(*hidden, features=(4,), classes=3):
     """Wire Input >> hidden layers >> linear layer >> SoftmaxCE >> Loss."""
     inp = wire_input(features)
-    linear = FullyConnected(classes, "linear", name="Projection")
+    linear = bl.FullyConnected(classes, "linear", name="Projection")
     return wire_loss(inp, chain(inp, *hidden, linear))
 
 
@@ -65,8 +50,8 @@ def batch_for(T, B, seed=0):
 
 
 def _joined():
-    inp, final = wire_input(), FullyConnected(3, "linear", name="D")
-    a, b, c = (FullyConnected(n, "tanh", name=x) for n, x in ((3, "A"), (5, "B"), (2, "C")))
+    inp, final = wire_input(), bl.FullyConnected(3, "linear", name="D")
+    a, b, c = (bl.FullyConnected(n, "tanh", name=x) for n, x in ((3, "A"), (5, "B"), (2, "C")))
     inp >> a >> c >> final
     inp >> b >> c
     b >> final
@@ -74,10 +59,10 @@ def _joined():
 
 
 def _impossible():
-    inp, final = wire_input(), FullyConnected(3, "linear", name="z")
-    sources = {x: FullyConnected(2, "tanh", name=x) for x in "abcd"}
+    inp, final = wire_input(), bl.FullyConnected(3, "linear", name="z")
+    sources = {x: bl.FullyConnected(2, "tanh", name=x) for x in "abcd"}
     for pair in ("ab", "bc", "ca", "ad"):
-        target = FullyConnected(2, "tanh", name=f"to_{pair}")
+        target = bl.FullyConnected(2, "tanh", name=f"to_{pair}")
         for x in pair:
             sources[x] >> target
         target >> final
@@ -87,62 +72,62 @@ def _impossible():
 
 
 def _channels():
-    inp, joint = wire_input((4, 4, 2)), Convolution2D(3, (2, 2), activation="tanh", name="joint")
+    inp, joint = wire_input((4, 4, 2)), bl.Convolution2D(3, (2, 2), activation="tanh", name="joint")
     for name in ("left", "right"):
-        inp >> Convolution2D(2, (1, 1), activation="tanh", name=name) >> joint
+        inp >> bl.Convolution2D(2, (1, 1), activation="tanh", name=name) >> joint
     inp >> joint
-    return wire_loss(inp, chain(joint, Pooling2D((2, 2)), FullyConnected(3, "linear")))
+    return wire_loss(inp, chain(joint, bl.Pooling2D((2, 2)), bl.FullyConnected(3, "linear")))
 
 
 def _both_inputs_from_one_output():
-    inp = Input({"default": ("T", "B", 4)})
-    same = FullyConnected(3, "tanh", name="same")
-    other = FullyConnected(3, "tanh", name="other")
+    inp = bl.Input({"default": ("T", "B", 4)})
+    same = bl.FullyConnected(3, "tanh", name="same")
+    other = bl.FullyConnected(3, "tanh", name="other")
     inp >> same
     inp >> other
-    merged, difference = Merge(), SquaredDifference()
+    merged, difference = bl.Merge(), bl.SquaredDifference()
     same >> "inputs_1" - merged
     same >> "inputs_2" - merged
     same >> "inputs_1" - difference
     other >> "inputs_2" - difference
-    merged >> Elementwise("tanh") >> Loss(importance=0.3, name="merged_loss")
-    difference >> Loss(name="difference_loss")
+    merged >> bl.Elementwise("tanh") >> bl.Loss(importance=0.3, name="merged_loss")
+    difference >> bl.Loss(name="difference_loss")
     return inp
 
 
 def _penalty():
-    inp, hidden = wire_input(), FullyConnected(3, "tanh", name="Hidden")
-    hidden - "..parameters.W" >> Loss(importance=0.5, name="penalty")
-    return wire_loss(inp, chain(inp, hidden, FullyConnected(3, "linear", name="Last")))
+    inp, hidden = wire_input(), bl.FullyConnected(3, "tanh", name="Hidden")
+    hidden - "..parameters.W" >> bl.Loss(importance=0.5, name="penalty")
+    return wire_loss(inp, chain(inp, hidden, bl.FullyConnected(3, "linear", name="Last")))
 
 
 def _fan_out_of_recurrence():
-    inp, joint = wire_input(targets=(3,)), FullyConnected(3, "linear", name="joint")
-    rnn, lstm = Recurrent(3, name="Rnn"), Lstm(2, name="Lstm")
+    inp, joint = wire_input(targets=(3,)), bl.FullyConnected(3, "linear", name="joint")
+    rnn, lstm = bl.Recurrent(3, name="Rnn"), bl.Lstm(2, name="Lstm")
     inp >> rnn >> lstm >> joint
     rnn >> joint
     inp >> joint
-    return wire_loss(inp, joint, SquaredError)
+    return wire_loss(inp, joint, bl.SquaredError)
 
 
 def _two_lengths():
-    inp = Input({"default": ("T", "B", 4), "source": ("S", "B", 3), "targets": ("T", "B", 1)})
-    encoder, attention = Lstm(3), MultiHeadAttention(2, 4, rotary=True)
-    inp - "source" >> encoder >> FullyConnected(2, "tanh") >> "memory" - attention
-    return wire_loss(inp, chain(inp, Lstm(2), attention, FullyConnected(3, "linear")))
+    inp = bl.Input({"default": ("T", "B", 4), "source": ("S", "B", 3), "targets": ("T", "B", 1)})
+    encoder, attention = bl.Lstm(3), bl.MultiHeadAttention(2, 4, rotary=True)
+    inp - "source" >> encoder >> bl.FullyConnected(2, "tanh") >> "memory" - attention
+    return wire_loss(inp, chain(inp, bl.Lstm(2), attention, bl.FullyConnected(3, "linear")))
 
 
 #: Name to a function that wires a network, one for every way of sharing memory.
 WIRINGS = {
-    "mlp": lambda: classifier(FullyConnected(5, "tanh"), FullyConnected(4, "sigmoid")),
+    "mlp": lambda: classifier(bl.FullyConnected(5, "tanh"), bl.FullyConnected(4, "sigmoid")),
     "cnn": lambda: classifier(
-        Convolution2D(3, (2, 2), padding=1, activation="tanh"),
-        Pooling2D((2, 2), stride=(2, 2)),
-        BatchNorm(),
+        bl.Convolution2D(3, (2, 2), padding=1, activation="tanh"),
+        bl.Pooling2D((2, 2), stride=(2, 2)),
+        bl.BatchNorm(),
         features=(4, 4, 2),
     ),
-    "lstm": lambda: classifier(Lstm(3), Recurrent(2)),
-    "frozen start": lambda: classifier(Elementwise("tanh"), FullyConnected(4, "tanh")),
+    "lstm": lambda: classifier(bl.Lstm(3), bl.Recurrent(2)),
+    "frozen start": lambda: classifier(bl.Elementwise("tanh"), bl.FullyConnected(4, "tanh")),
     "joined": _joined,
     "impossible": _impossible,
     "channels": _channels,

@@ -300,20 +300,14 @@ VARIABLE = Variable(3, name="v")
 @pytest.mark.parametrize(
     ("act", "text"),
     [
-        (
-            lambda be, x: x.assign(be.ones((2, 2)) + 1),
-            r"an op-tree that broadcasts to \(2, 3\), got .*'add'.* of shape \(2, 2\)",
-        ),
-        (
-            lambda be, x: x.assign(np.ones(2)),
-            r"x: expected values that broadcast to \(2, 3\), got s",
-        ),
+        (lambda be, x: x.assign(be.ones((2, 2)) + 1),
+         r"an op-tree that broadcasts to \(2, 3\), got .*'add'.* of shape \(2, 2\)"),
+        (lambda be, x: x.assign(np.ones(2)),
+         r"x: expected values that broadcast to \(2, 3\), got s"),
         (lambda be, x: x.set(np.ones(3)), r"x: expected values of shape \(2, 3\), got \(3,\)"),
         (lambda be, x: x[2], r"tensor x of shape \(2, 3\): expected an index from -2 to"),
-        (
-            lambda be, x: x.__setitem__([0, 1], 5),
-            "index of what is assigned to, got an array. Write",
-        ),
+        (lambda be, x: x.__setitem__([0, 1], 5),
+         "index of what is assigned to, got an array. Write"),
         (lambda be, x: x["a"], "as index, got str. Several indices are an array"),
         (lambda be, x: x.T.reshape(6), r"reshaping to \(6,\) would copy"),
         (lambda be, x: x.reshape(5), "expected a shape of 6 elements, got 5"),
@@ -324,13 +318,11 @@ VARIABLE = Variable(3, name="v")
             )
             for value, kind in (("abc", "<U3"), (None, "object"), (1j, "complex128"))
         ),
-        (
-            lambda be, x: be.exp(x, out=np.ones((2, 3))),
-            "expected a tensor to assign to, got ndarray",
-        ),
+        (lambda be, x: be.exp(x, out=np.ones((2, 3))),
+         "expected a tensor to assign to, got ndarray"),
         (lambda be, x: x.assign(VARIABLE + 1), r"tensors as variables, got v of shape \(3,\)"),
     ],
-)
+)  # fmt: skip
 def test_errors_of_tensors(be, act, text):
     with pytest.raises(ValidationError, match=text):
         act(be, be.zeros((2, 3), name="x"))

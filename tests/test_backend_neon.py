@@ -170,18 +170,14 @@ def test_errors_of_what_has_no_shape_yet(be):
     with pytest.raises(AttributeError, match=r"of no shape yet> has no 'T'. Give it a shape: be.r"):
         be.rand().T  # noqa: B018
     for act, text in (
-        (
-            lambda: be.where(x, be.ones((1, 4)), be.rand()),
-            r"with shapes \[\(2, 3\), \(1, 4\)\]: expected shapes",
-        ),
-        (
-            lambda: be.empty((2, 4)).assign(be.onehot(t, 0)),
-            r"onehot\(t, axis=0\) as \(2, 4\): expected 4 indices, .* got 3",
-        ),
+        (lambda: be.where(x, be.ones((1, 4)), be.rand()),
+         r"with shapes \[\(2, 3\), \(1, 4\)\]: expected shapes"),
+        (lambda: be.empty((2, 4)).assign(be.onehot(t, 0)),
+         r"onehot\(t, axis=0\) as \(2, 4\): expected 4 indices, .* got 3"),
         (lambda: x.assign(be.onehot(t, 2)), r"onehot\(t, axis=2\) as \(2, 3\): expected axes"),
         (lambda: bool(be.rand()), "Compare trees with 'is'"),
         (lambda: x.assign(be.onehot(t, 0)), "expected indices from 0 to 1, got 0 to 5"),
-    ):
+    ):  # fmt: skip
         if "indices from" in text and isinstance(be.handler, PyCudaHandler):
             continue  # nothing reads what lies on a GPU
         with pytest.raises(ValidationError, match=text):

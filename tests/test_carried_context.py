@@ -5,24 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from brainstorm import layers as bl
 from brainstorm.data_iterators import Minibatches, SequenceChunks, Undivided
 from brainstorm.errors import NetworkValidationError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.hooks import MonitorLoss
 from brainstorm.initializers import Gaussian
-from brainstorm.layers import (
-    BidirectionalWrapper,
-    Clockwork,
-    ClockworkLstm,
-    FullyConnected,
-    Gru,
-    Input,
-    Loss,
-    Lstm,
-    MultiHeadSelfAttention,
-    PositionalEncoding,
-    SquaredError,
-)
 from brainstorm.network import Network
 from brainstorm.tools import evaluate, run_network
 from brainstorm.training import SgdStepper
@@ -33,11 +21,11 @@ DATA = {"default": RND.normal(size=(7, 5, 2)), "targets": RND.normal(size=(7, 5,
 
 
 def over_time(*hidden) -> Network:
-    inp = Input({"default": ("T", "B", 2), "targets": ("T", "B", 1)})
-    error, last = SquaredError(name="Error"), inp
-    for layer in (*hidden, FullyConnected(1, "linear")):
+    inp = bl.Input({"default": ("T", "B", 2), "targets": ("T", "B", 1)})
+    error, last = bl.SquaredError(name="Error"), inp
+    for layer in (*hidden, bl.FullyConnected(1, "linear")):
         last = last >> layer
-    last >> error - "loss" >> Loss()
+    last >> error - "loss" >> bl.Loss()
     inp - "targets" >> "targets" - error
     net = Network.from_layer(inp, seed=1, handler=NumpyHandler(float))
     clocks = {n: {"timing": [1, 2, 3, 4, 6]} for n in net.layers if n.startswith("Clock")}
@@ -47,7 +35,7 @@ def over_time(*hidden) -> Network:
 
 @pytest.fixture
 def net() -> Network:
-    return over_time(Lstm(4), Gru(3))
+    return over_time(bl.Lstm(4), bl.Gru(3))
 
 
 def chunks(length: int = 3, **options) -> SequenceChunks:
@@ -73,9 +61,9 @@ def whole_outputs(net: Network) -> np.ndarray:
 
 
 HIDDEN = {
-    "gates": lambda: [Lstm(4), Gru(3)],
-    "clocks": lambda: [Clockwork(5)],
-    "gates and clocks": lambda: [ClockworkLstm(5)],
+    "gates": lambda: [bl.Lstm(4), bl.Gru(3)],
+    "clocks": lambda: [bl.Clockwork(5)],
+    "gates and clocks": lambda: [bl.ClockworkLstm(5)],
 }
 
 
@@ -180,8 +168,8 @@ def test_the_memory_of_the_state_is_used_again(net: Network) -> None:
 
 
 def linear_behind(*layers) -> Network:
-    wire = Input({"default": ("T", "B", 2)})
-    for layer in (*layers, FullyConnected(1, "linear", name="Out")):
+    wire = bl.Input({"default": ("T", "B", 2)})
+    for layer in (*layers, bl.FullyConnected(1, "linear", name="Out")):
         wire = wire >> layer
     network = Network.from_layer(wire, handler=NumpyHandler(float))
     network.initialize(Gaussian(1.0), seed=2)
@@ -198,20 +186,20 @@ def outputs_and_warnings(net: Network, caplog, **options) -> tuple[np.ndarray, l
 
 
 def attention():
-    return MultiHeadSelfAttention(2, causal=True, name="Attention")
+    return bl.MultiHeadSelfAttention(2, causal=True, name="Attention")
 
 
 @pytest.mark.parametrize(
     ("layer", "names"),
     [
-        (BidirectionalWrapper(Lstm, 3, name="Both"),
+        (bl.BidirectionalWrapper(bl.Lstm, 3, name="Both"),
          "'Both_reversed' (Reverse), 'Both_restored' (Reverse)"),
         (attention(), "'Attention' (MultiHeadSelfAttention)"),
-        (PositionalEncoding(name="Positions"), "'Positions' (PositionalEncoding)"),
+        (bl.PositionalEncoding(name="Positions"), "'Positions' (PositionalEncoding)"),
     ],
 )  # fmt: skip
 def test_a_layer_that_sees_only_parts_beside_carried_state_is_a_warning(layer, names, caplog):
-    net = linear_behind(Lstm(4), layer)
+    net = linear_behind(bl.Lstm(4), layer)
     outputs, warnings = outputs_and_warnings(net, caplog)
     assert warnings == [
         f"the state of recurrent layers is carried from part to part of sequences, but in "
@@ -222,7 +210,7 @@ def test_a_layer_that_sees_only_parts_beside_carried_state_is_a_warning(layer, n
 
 
 def test_layers_that_carry_all_they_need_are_none_nor_is_attention_alone(caplog):
-    net = linear_behind(Lstm(4))
+    net = linear_behind(bl.Lstm(4))
     outputs, warnings = outputs_and_warnings(net, caplog)
     np.testing.assert_allclose(outputs, net.predict(DATA["default"]))
     assert not warnings

@@ -124,7 +124,7 @@ json_data = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(json_data)
 def test_a_round_trip_through_json(data):
     animal = Animal("Rex")
@@ -141,20 +141,16 @@ def test_a_round_trip_through_json(data):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (
-            [1, 2, {"key": object()}],
-            "[2][key]: a object has no description. Derive it from Describable, or name the "
-            "attribute in __undescribed__.",
-        ),
-        (
-            {"net": [Bird("x", mate=Animal({1, 2}))]},
-            "[net][0][Bird.mate][Animal.name]: a set has no description.",
-        ),
+        ([1, 2, {"key": object()}],
+         "[2][key]: a object has no description. Derive it from Describable, or name the "
+         "attribute in __undescribed__."),
+        ({"net": [Bird("x", mate=Animal({1, 2}))]},
+         "[net][0][Bird.mate][Animal.name]: a set has no description."),
         ({"a": {1: 2}}, "[a][1]: keys must be strings, got 1"),
         ([float("inf")], "[0]: inf cannot be written as JSON. Use None for 'no limit'."),
         (np.array([0.0, np.nan]), "[1]: nan cannot be written as JSON."),
     ],
-)
+)  # fmt: skip
 def test_what_has_no_description_is_found_by_its_path(value, message):
     with pytest.raises(DescriptionError, match=f"^{re.escape(message)}"):
         get_description(value)
@@ -317,15 +313,11 @@ def test_a_description_without_end():
         (ba.NumpyHandler(np.float64), "NumpyHandler(dtype=float64)"),
         (ba.ArrayInitializer(np.zeros((3, 4))), "ArrayInitializer(array=array of shape (3, 4))"),
         (ba.Accuracy(), "Accuracy()"),
-        (
-            ba.Warmup(10, ba.Cosine(0.1, 5, 7)),
-            "Warmup(num_changes=10, then=Cosine(initial_value=0.1, final_value=5, num_changes=7))",
-        ),
+        (ba.Warmup(10, ba.Cosine(0.1, 5, 7)),
+         "Warmup(num_changes=10, then=Cosine(initial_value=0.1, final_value=5, num_changes=7))"),
         (RandomState(3), "RandomState(seed=3)"),
-        (
-            ba.Minibatches(8, default=np.zeros((2, 20, 4)), targets=np.zeros((2, 20, 1))),
-            "Minibatches: 3 batches of default (4,), targets (1,)",
-        ),
+        (ba.Minibatches(8, default=np.zeros((2, 20, 4)), targets=np.zeros((2, 20, 1))),
+         "Minibatches: 3 batches of default (4,), targets (1,)"),
         (ba.Trainer(ba.SgdStepper(0.5)),
          "Trainer(SgdStepper(learning_rate=0.5)): 0 epochs trained; no hooks"),
         (ba.Trainer(ba.SgdStepper()).team, "Team: rank 0 of 1"),

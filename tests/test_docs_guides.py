@@ -164,12 +164,10 @@ def test_requests_that_make_no_sense_are_refused_and_the_server_goes_on(serving,
         (b"", b"TypeError: int()"),
         (b"Content-Length: many\r\n", b"ValueError: invalid literal"),
         (b"Content-Length: -1\r\n", b"ValueError: expected at most 1000000 bytes, got -1"),
-        (
-            b"Content-Length: 1000001\r\n",
-            b"ValueError: expected at most 1000000 bytes, got 1000001",
-        ),
+        (b"Content-Length: 1000001\r\n",
+         b"ValueError: expected at most 1000000 bytes, got 1000001"),
     ],
-)
+)  # fmt: skip
 def test_what_is_too_long_is_not_read(serving, header, text):
     address = "127.0.0.1", serving["server"].server_port
     with socket.create_connection(address, timeout=SECONDS) as connection:

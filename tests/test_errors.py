@@ -58,14 +58,11 @@ def test_initialization_error_stands_apart():
         ("x", [], "'x'. There are none."),
         ("Abc", ["Xyz", "Uvw"], "'Abc'. Choices are: Xyz, Uvw."),
         ("tahn", ("tanh", "rel"), "'tahn'. Choices are: tanh, rel. Did you mean 'tanh'?"),
-        (
-            "Conv",
-            iter(["Conv1", "Conv2", "Conv3", "Pool"]),
-            "'Conv'. Choices are: Conv1, Conv2, Conv3, Pool. Did you mean 'Conv3' or 'Conv2'?",
-        ),
+        ("Conv", iter(["Conv1", "Conv2", "Conv3", "Pool"]),
+         "'Conv'. Choices are: Conv1, Conv2, Conv3, Pool. Did you mean 'Conv3' or 'Conv2'?"),
         (5, [15, 20], "5. Choices are: 15, 20. Did you mean '15'?"),
     ],
-)
+)  # fmt: skip
 def test_unknown_lists_choices_and_near_misses(name, choices, text):
     assert unknown("layer", name, choices) == f"unknown layer {text}"
 

@@ -105,12 +105,9 @@ def put(filename, name, value):
     [
         ("format", None, "expected a 'Network file', got 'an HDF5 file without a format'."),
         ("format", b"Logs file v1.0", "expected a 'Network file', got 'Logs file v1.0'."),
-        (
-            "format",
-            "Network file v3.1",
-            "format version 3.1 is newer than the 2.x that this brainstorm reads. "
-            "Install a newer brainstorm.",
-        ),
+        ("format", "Network file v3.1",
+         "format version 3.1 is newer than the 2.x that this brainstorm reads. "
+         "Install a newer brainstorm."),
         *((name, None, "truncated or of another kind") for name in ("parameters", "description")),
         ("description", b"{", "truncated or of another kind"),
         ("description", b'{"x": NaN}', "description: NaN is not a number that a description can"),
@@ -125,7 +122,7 @@ def put(filename, name, value):
         ("parameters", h5py.SoftLink("/persistent"), "a group has links to other places"),
         ("parameters", h5py.ExternalLink("/etc/passwd", "/"), "is a link to another place or file"),
     ],
-)
+)  # fmt: skip
 def test_a_foreign_damaged_or_hostile_file(file, name, value, text):
     put(file, name, value)
     with pytest.raises(FileFormatError, match=f"net.hdf5'.*{re.escape(text)}"):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import brainstorm as bs
+from brainstorm import layers as bl
 from brainstorm.errors import (
     LayerValidationError,
     MissingDataError,
@@ -18,28 +19,6 @@ from brainstorm.errors import (
 )
 from brainstorm.handlers import DebugHandler, Handler, NativeHandler, NumpyHandler
 from brainstorm.initializers import Gaussian
-from brainstorm.layers import (
-    Add,
-    BidirectionalWrapper,
-    Clockwork,
-    ClockworkLstm,
-    Dropout,
-    Embedding,
-    FullyConnected,
-    Gru,
-    Input,
-    Layer,
-    LayerNorm,
-    LearnedPositionalEncoding,
-    Loss,
-    Lstm,
-    MultiHeadSelfAttention,
-    PositionalEncoding,
-    Recurrent,
-    Reverse,
-    SoftmaxCE,
-    TimePooling,
-)
 from brainstorm.network.steps import StepByStep
 from brainstorm.structure import BufferStructure, ConstructionWrapper
 from brainstorm.structure.prediction import Prediction
@@ -51,9 +30,9 @@ START = [3, 1, 5, 5]
 
 def block(attention: ConstructionWrapper) -> ConstructionWrapper:
     """Wire positions >> total, and attention beside."""
-    first, total = PositionalEncoding(), Add()
+    first, total = bl.PositionalEncoding(), bl.Add()
     first >> "inputs_1" - total
-    first >> attention >> LayerNorm() >> "inputs_2" - total
+    first >> attention >> bl.LayerNorm() >> "inputs_2" - total
     return ConstructionWrapper(total.layer, entries={"default": [first]})
 
 
@@ -65,13 +44,13 @@ def make_network(
     **options: Any,
 ) -> bs.Network:
     shape = ("B", 1) if per_sequence else ("T", "B", 1)
-    inp = Input({"default": ("T", "B", features), "targets": shape})
-    out = SoftmaxCE(name="Out")
-    first = Embedding(CLASSES, 4) if features == 1 else FullyConnected(4, "linear")
+    inp = bl.Input({"default": ("T", "B", features), "targets": shape})
+    out = bl.SoftmaxCE(name="Out")
+    first = bl.Embedding(CLASSES, 4) if features == 1 else bl.FullyConnected(4, "linear")
     last = inp
-    for layer in (first, *middle, FullyConnected(CLASSES, "linear")):
+    for layer in (first, *middle, bl.FullyConnected(CLASSES, "linear")):
         last >>= layer
-    last >> out - "loss" >> Loss()
+    last >> out - "loss" >> bl.Loss()
     inp - "targets" >> "targets" - out
     net = bs.Network.from_layer(inp, seed=1, handler=handler, **options)
     net.output_name = "Out.outputs.predictions"
@@ -91,18 +70,18 @@ def probabilities_of_steps(net: bs.Network, codes: np.ndarray, first: int) -> np
 
 
 MIDDLES: dict[str, Callable[[], list[ConstructionWrapper]]] = {
-    "nothing": lambda: [FullyConnected(4, "tanh")],
-    "recurrent": lambda: [Recurrent(4)],
-    "gru twice": lambda: [Gru(3), Dropout(0.5), Gru(4)],
-    "clockwork": lambda: [Clockwork(4)],
-    "clockwork lstm": lambda: [ClockworkLstm(4)],
-    "attention": lambda: [block(MultiHeadSelfAttention(2, causal=True))],
+    "nothing": lambda: [bl.FullyConnected(4, "tanh")],
+    "recurrent": lambda: [bl.Recurrent(4)],
+    "gru twice": lambda: [bl.Gru(3), bl.Dropout(0.5), bl.Gru(4)],
+    "clockwork": lambda: [bl.Clockwork(4)],
+    "clockwork lstm": lambda: [bl.ClockworkLstm(4)],
+    "attention": lambda: [block(bl.MultiHeadSelfAttention(2, causal=True))],
     "learned positions": lambda: [
-        LearnedPositionalEncoding(20),
-        MultiHeadSelfAttention(2, 6, causal=True),
+        bl.LearnedPositionalEncoding(20),
+        bl.MultiHeadSelfAttention(2, 6, causal=True),
     ],
-    "rotary": lambda: [MultiHeadSelfAttention(1, causal=True, rotary=True)],
-    "both": lambda: [block(MultiHeadSelfAttention(1, causal=True)), Lstm(3)],
+    "rotary": lambda: [bl.MultiHeadSelfAttention(1, causal=True, rotary=True)],
+    "both": lambda: [block(bl.MultiHeadSelfAttention(1, causal=True)), bl.Lstm(3)],
 }
 HANDLERS = {
     "native": lambda: NativeHandler(np.float32),
@@ -148,7 +127,7 @@ def test_several_sequences_are_written_as_each_alone() -> None:
 
 def test_classes_may_be_read_as_vectors_and_predicted_once_per_sequence() -> None:
     for kind in ("last", "avg", "max", "sum"):
-        net = make_network(Lstm(4), TimePooling(kind), features=CLASSES, per_sequence=True)
+        net = make_network(bl.Lstm(4), bl.TimePooling(kind), features=CLASSES, per_sequence=True)
         codes = [*START, *generate(net, START, 8, temperature=0)]
         for end in range(4, 12):
             vectors = np.eye(CLASSES)[codes[:end]][:, None]
@@ -156,7 +135,7 @@ def test_classes_may_be_read_as_vectors_and_predicted_once_per_sequence() -> Non
 
 
 def test_classes_are_drawn_with_their_probabilities() -> None:
-    net = make_network(FullyConnected(4, "tanh"), handler=NumpyHandler(float))
+    net = make_network(bl.FullyConnected(4, "tanh"), handler=NumpyHandler(float))
     start = np.zeros((1, 20_000))
     p = net.predict(start[:, :1, None])[0, 0]
     for temperature in (0.5, 1.0, 2.0):
@@ -167,7 +146,7 @@ def test_classes_are_drawn_with_their_probabilities() -> None:
 
 @pytest.mark.parametrize("temperature", [1e-300, 1e-320, Fraction(1, 10**9), np.float32(1e-45)])
 def test_the_coldest_writing_takes_the_most_probable_class(temperature: Any) -> None:
-    net = make_network(FullyConnected(4, "tanh"))
+    net = make_network(bl.FullyConnected(4, "tanh"))
     coldest = generate(net, START, 10, temperature=0)
     assert coldest.any()
     np.testing.assert_array_equal(generate(net, START, 10, temperature), coldest)
@@ -187,7 +166,7 @@ def test_impossible_classes_are_not_drawn() -> None:
 
 
 def test_a_seed_repeats_what_is_written() -> None:
-    net = make_network(Lstm(4))
+    net = make_network(bl.Lstm(4))
     first, again, other = (generate(net, START, 30, seed=seed).tolist() for seed in (1, 1, 2))
     assert first == again != other
     bs.global_rnd.set_seed(5)
@@ -197,10 +176,21 @@ def test_a_seed_repeats_what_is_written() -> None:
 
 
 def masked_network() -> bs.Network:
-    inp = Input({"default": ("T", "B", 1), "targets": ("T", "B", 1), "mask": ("T", "B", 1)})
-    attention, lstm, out = MultiHeadSelfAttention(2, causal=True), Lstm(4), SoftmaxCE(name="Out")
-    inp >> Embedding(CLASSES, 4) >> attention >> lstm >> FullyConnected(CLASSES, "linear") >> out
-    inp - "targets" >> "targets" - out - "loss" >> Loss()
+    inp = bl.Input({"default": ("T", "B", 1), "targets": ("T", "B", 1), "mask": ("T", "B", 1)})
+    attention, lstm, out = (
+        bl.MultiHeadSelfAttention(2, causal=True),
+        bl.Lstm(4),
+        bl.SoftmaxCE(name="Out"),
+    )
+    (
+        inp
+        >> bl.Embedding(CLASSES, 4)
+        >> attention
+        >> lstm
+        >> bl.FullyConnected(CLASSES, "linear")
+        >> out
+    )
+    inp - "targets" >> "targets" - out - "loss" >> bl.Loss()
     for layer in (attention, lstm):
         inp - "mask" >> "mask" - layer
     net = bs.Network.from_layer(inp, handler=NumpyHandler(float))
@@ -240,7 +230,7 @@ def test_a_layer_of_ones_own_is_written_with(monkeypatch: pytest.MonkeyPatch) ->
     np.testing.assert_allclose(found, whole[3:], 1e-4, 1e-5)
 
 
-class RunningSumLayerImpl(Layer):
+class RunningSumLayerImpl(bl.Layer):
     is_traceable = True
     time_coupled = True
 
@@ -274,23 +264,17 @@ EARLIER = "Recurrent layers in one direction and causal attention look at earlie
 @pytest.mark.parametrize(
     ("middle", "match"),
     [
-        (
-            lambda: BidirectionalWrapper(Lstm, 4, name="Both"),
-            rf"layer 'Both_reversed' \(Reverse\): {STEP_BY_STEP}\. Its outputs depend on more than "
-            rf"the steps before\. {EARLIER}\.$",
-        ),
-        (lambda: Reverse(), rf"layer 'Reverse' \(Reverse\): {STEP_BY_STEP}\."),
-        (
-            lambda: MultiHeadSelfAttention(2),
-            rf"layer 'MultiHeadSelfAttention' \(MultiHeadSelfAttention\): {STEP_BY_STEP}\. Without "
-            rf"causal=True every step looks at all others\. {EARLIER}\.$",
-        ),
-        (
-            lambda: LearnedPositionalEncoding(9),
-            r"expected at most max_length=9 time steps, got T=10\. Make max_length larger",
-        ),
+        (lambda: bl.BidirectionalWrapper(bl.Lstm, 4, name="Both"),
+         rf"layer 'Both_reversed' \(Reverse\): {STEP_BY_STEP}\. Its outputs depend on more than "
+         rf"the steps before\. {EARLIER}\.$"),
+        (lambda: bl.Reverse(), rf"layer 'Reverse' \(Reverse\): {STEP_BY_STEP}\."),
+        (lambda: bl.MultiHeadSelfAttention(2),
+         rf"layer 'MultiHeadSelfAttention' \(MultiHeadSelfAttention\): {STEP_BY_STEP}\. Without "
+         rf"causal=True every step looks at all others\. {EARLIER}\.$"),
+        (lambda: bl.LearnedPositionalEncoding(9),
+         r"expected at most max_length=9 time steps, got T=10\. Make max_length larger"),
     ],
-)
+)  # fmt: skip
 def test_what_looks_ahead_is_refused_before_anything_is_computed(
     middle: Callable[[], ConstructionWrapper], match: str
 ) -> None:
@@ -316,45 +300,30 @@ def test_what_looks_ahead_is_refused_before_anything_is_computed(
         ),
         ({"seed": -1}, ValidationError, r"seed"),
         ({"start": []}, ValidationError, r"at least one, got \(0,\)"),
-        (
-            {"start": np.zeros((1, 1, 1, 1))},
-            ValidationError,
-            r"start: expected class numbers \(T,\), \(T, B\) or \(T, B, 1\)",
-        ),
+        ({"start": np.zeros((1, 1, 1, 1))}, ValidationError,
+         r"start: expected class numbers \(T,\), \(T, B\) or \(T, B, 1\)"),
         ({"start": np.zeros((2, 1, 3))}, ValidationError, r"at least one, got \(2, 1, 3\)"),
-        (
-            {"start": "abc"},
-            NetworkValidationError,
-            r"data .default.: expected numbers, got dtype <U3",
-        ),
+        ({"start": "abc"}, NetworkValidationError,
+         r"data .default.: expected numbers, got dtype <U3"),
         ({"start": [0, 6]}, LayerValidationError, r"whole numbers in \[0, 6\), got 6 at index"),
-        (
-            {"start": {"mask": START}},
-            MissingDataError,
-            r"start: expected classes for input 'default' of \['default', 'targets'\], got data "
-            r"for \['mask'\]",
-        ),
-        (
-            {"start": {"default": START, "targets": np.zeros((4, 1, 1))}},
-            ValidationError,
-            r"'targets': expected data for all 6 steps that are read \(those of 'default', and all "
-            r"written but the last\), got the shape \(4, 1, 1\)",
-        ),
-        (
-            {"start": {"default": START, "targets": np.zeros((6, 2, 1))}},
-            NetworkValidationError,
-            r"data 'targets': expected B=1 as in data 'default', got B=2",
-        ),
+        ({"start": {"mask": START}}, MissingDataError,
+         r"start: expected classes for input 'default' of \['default', 'targets'\], got data "
+         r"for \['mask'\]"),
+        ({"start": {"default": START, "targets": np.zeros((4, 1, 1))}}, ValidationError,
+         r"'targets': expected data for all 6 steps that are read \(those of 'default', and all "
+         r"written but the last\), got the shape \(4, 1, 1\)"),
+        ({"start": {"default": START, "targets": np.zeros((6, 2, 1))}}, NetworkValidationError,
+         r"data 'targets': expected B=1 as in data 'default', got B=2"),
     ],
-)
+)  # fmt: skip
 def test_arguments_that_are_not_in_order(options: Any, error: type[Exception], match: str) -> None:
     with pytest.raises(error, match=match):
-        generate(make_network(Lstm(4)), **{"start": START, "steps": 3, **options})
+        generate(make_network(bl.Lstm(4)), **{"start": START, "steps": 3, **options})
 
 
 @pytest.mark.parametrize("wrong", [6, -1, 0.5, np.nan])
 def test_classes_that_are_read_as_vectors_are_in_range(wrong: float) -> None:
-    net = make_network(Lstm(4), features=CLASSES)
+    net = make_network(bl.Lstm(4), features=CLASSES)
     match = (
         rf"^generate, start: expected whole numbers in \[0, 6\), because 'default' takes them as "
         rf"vectors, got \[1(\.0)?, {wrong}\]\.$"
@@ -369,7 +338,7 @@ def test_a_mask_is_not_forgotten() -> None:
 
 
 def test_predictions_are_probabilities_of_the_classes_that_are_read() -> None:
-    net = make_network(Lstm(4))
+    net = make_network(bl.Lstm(4))
     net.output_name = "Lstm.outputs.default"
     match = (
         r"^generate: expected probabilities that add up to 1 as the prediction, got \[.*\], the "
@@ -377,7 +346,7 @@ def test_predictions_are_probabilities_of_the_classes_that_are_read() -> None:
     )
     with pytest.raises(ValidationError, match=match):
         generate(net, START, 3)
-    net = make_network(Lstm(4), features=5)
+    net = make_network(bl.Lstm(4), features=5)
     match = (
         r"^generate: expected an input 'default' \(T, B, 1\), or with as many features as "
         r"there are classes, got \(T, B, 5\) and for the prediction 'Out\.outputs\.predictions' "

@@ -127,20 +127,13 @@ def test_without_figures_there_is_nothing_to_report(tmp_path, monkeypatch):
         ("exit 0", True, ""),
         ("echo 'a.cu(3): warning: odd'", True, "a.cu(3): warning: odd"),
         ("echo 'a.cu(3): error: wrong' >&2; exit 1", False, "a.cu(3): error: wrong"),
-        (
-            "echo 'ptxas info    : Function properties for big'\n"
-            "echo '    40 bytes stack frame, 24 bytes spill stores, 8 bytes spill loads'",
-            False,
-            "big spills 24 bytes of registers",
-        ),
-        (
-            "echo 'ptxas info    : Function properties for small'\n"
-            "echo '    40 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads'",
-            True,
-            "",
-        ),
+        ("echo 'ptxas info    : Function properties for big'\n"
+         "echo '    40 bytes stack frame, 24 bytes spill stores, 8 bytes spill loads'", False,
+         "big spills 24 bytes of registers"),
+        ("echo 'ptxas info    : Function properties for small'\n"
+         "echo '    40 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads'", True, ""),
     ],
-)
+)  # fmt: skip
 def test_what_nvcc_says(script, fine, text, tmp_path):
     nvcc = tmp_path / "nvcc"
     nvcc.write_text(f"#!/bin/sh\n{script}\n")

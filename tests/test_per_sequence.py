@@ -7,14 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from brainstorm import data_iterators as di
 from brainstorm import layers as bl
-from brainstorm.data_iterators import (
-    BucketedMinibatches,
-    DataIterator,
-    Minibatches,
-    SequenceChunks,
-    Undivided,
-)
 from brainstorm.errors import TrainingError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.hooks import MonitorScores, SaveCheckpoint
@@ -57,9 +51,9 @@ def classifier(with_ends: bool = False, pooling: str = "avg") -> Network:
 
 
 ITERATORS = {
-    "Undivided": Undivided(**DATA, **WHOLE),
-    "Minibatches": Minibatches(2, **DATA, **WHOLE),
-    "BucketedMinibatches": BucketedMinibatches(
+    "Undivided": di.Undivided(**DATA, **WHOLE),
+    "Minibatches": di.Minibatches(2, **DATA, **WHOLE),
+    "BucketedMinibatches": di.BucketedMinibatches(
         2, default=[X[:length, b] for b, length in enumerate(LENGTHS)], targets=LABELS, **WHOLE
     ),
 }
@@ -80,7 +74,7 @@ def test_batches_of_all_kinds_give_the_same_losses_and_scores(name: str, pooling
 @pytest.mark.parametrize("length", [1, 3, 7])
 def test_parts_count_each_sequence_once_where_it_ends(length: int) -> None:
     whole = evaluate(classifier(), ITERATORS["Undivided"], [Accuracy()])
-    chunks = SequenceChunks(length, 4, shuffle=False, **DATA, **WHOLE)
+    chunks = di.SequenceChunks(length, 4, shuffle=False, **DATA, **WHOLE)
     found = evaluate(classifier(with_ends=True), chunks, [Accuracy(mask_name="ends")])
     assert found["Accuracy"] == found["Right"] == whole["Accuracy"]
     # Losses are averaged over the batches: here over the parts.
@@ -95,7 +89,7 @@ def test_gradients_come_from_the_parts_in_which_sequences_end() -> None:
         recurrent = {f"R{gate}": 0.0 for gate in "zifo"} | {f"p{gate}": 0.0 for gate in "ifo"}
         network.initialize({"default": Gaussian(1.0)}, Lstm=recurrent, seed=2)
     total, state = 0.0, []
-    for part in SequenceChunks(3, N, shuffle=False, **DATA, **WHOLE)():
+    for part in di.SequenceChunks(3, N, shuffle=False, **DATA, **WHOLE)():
         net.provide_external_data(part)
         net.carry_context(state, part.continues)
         net.forward_pass(training_pass=True)
@@ -109,10 +103,10 @@ def test_gradients_come_from_the_parts_in_which_sequences_end() -> None:
 
 
 @pytest.mark.parametrize("iterator", ITERATORS.values(), ids=ITERATORS)
-def test_a_training_learns_labels_of_sequences(iterator: DataIterator) -> None:
+def test_a_training_learns_labels_of_sequences(iterator: di.DataIterator) -> None:
     net = classifier()
     monitor = MonitorScores("valid", [Accuracy()], name="valid")
-    trainer = make_trainer(monitor, stepper=AdamStepper(0.05), epochs=60)
+    trainer = make_trainer(monitor, stepper=AdamStepper(0.1), epochs=20)
     trainer.train(net, iterator, valid=ITERATORS["Undivided"])
     assert trainer.logs["valid.Accuracy"][-1] == 1.0
 
@@ -122,14 +116,14 @@ def test_batch_sizes_do_not_change_what_an_epoch_logs() -> None:
     logged = []
     for size in (4, N):
         trainer = make_trainer(stepper=SgdStepper(0.0), epochs=1)
-        trainer.train(classifier(), Minibatches(size, shuffle=False, **DATA, **WHOLE))
+        trainer.train(classifier(), di.Minibatches(size, shuffle=False, **DATA, **WHOLE))
         logged.append(trainer.logs["rolling_training"]["total_loss"][-1])
     assert logged[0] == pytest.approx(logged[1])
 
 
 def test_outputs_of_sequences_are_extracted() -> None:
     net = classifier()
-    found = extract(net, Minibatches(4, shuffle=False, cut_according_to=None, **DATA, **WHOLE),
+    found = extract(net, di.Minibatches(4, shuffle=False, cut_according_to=None, **DATA, **WHOLE),
                     ["TimePooling.outputs.default", "Lstm.outputs.default"])  # fmt: skip
     assert found["TimePooling.outputs.default"].shape == (N, 4)
     assert found["Lstm.outputs.default"].shape == (T + 1, N, 4)
@@ -152,7 +146,7 @@ def test_regression_of_sequences_is_scored() -> None:
     inp - "targets" >> "targets" - error
     net = Network.from_layer(inp, handler=NumpyHandler(np.float64))
     net.output_name = "Error.outputs.predictions"
-    data = Minibatches(4, default=X, targets=X.sum(axis=0) + 2, **WHOLE)
+    data = di.Minibatches(4, default=X, targets=X.sum(axis=0) + 2, **WHOLE)
     scores = evaluate(net, data, [MeanSquaredError()])
     assert scores["MeanSquaredError"] == pytest.approx(4.0)
     assert scores["total_loss"] == pytest.approx(4.0)
@@ -160,7 +154,7 @@ def test_regression_of_sequences_is_scored() -> None:
 
 def test_a_training_in_parts_is_resumed_in_the_middle_of_a_sequence(tmp_path: Path) -> None:
     def train(trainer: Trainer, net: Network) -> np.ndarray:
-        parts = SequenceChunks(3, 4, **DATA, **WHOLE)
+        parts = di.SequenceChunks(3, 4, **DATA, **WHOLE)
         parts.rnd.set_seed(1)
         trainer.train(net, parts)
         return net.get("parameters")
@@ -175,7 +169,7 @@ def test_a_training_in_parts_is_resumed_in_the_middle_of_a_sequence(tmp_path: Pa
 
 def test_a_network_without_an_input_for_the_ends_is_told(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=r"or add it to the out_shapes of the Input layer\.$"):
-        make_trainer(epochs=1).train(classifier(), SequenceChunks(3, **DATA, **WHOLE))
+        make_trainer(epochs=1).train(classifier(), di.SequenceChunks(3, **DATA, **WHOLE))
 
 
 def test_a_network_comes_back_from_its_file(tmp_path: Path) -> None:

@@ -6,18 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from brainstorm import value_modifiers as vm
 from brainstorm.errors import NetworkValidationError, UnknownTypeError
 from brainstorm.initializers import ArrayInitializer, Gaussian, as_initializer
 from brainstorm.references import get_references, resolve_initializers, resolve_modifiers
-from brainstorm.value_modifiers import (
-    ClipValues,
-    ConstrainL2Norm,
-    L1Decay,
-    L2Decay,
-    ValueModifier,
-    check_gradient_modifier,
-    check_weight_modifier,
-)
 
 STRUCTURE = {
     "Input": (),
@@ -40,7 +32,7 @@ def flat(resolved):
     return {f"{layer}.{p}": value for layer, ps in resolved.items() for p, value in ps.items()}
 
 
-def modifiers(refs, structure=STRUCTURE, check=check_gradient_modifier):
+def modifiers(refs, structure=STRUCTURE, check=vm.check_gradient_modifier):
     return resolve_modifiers(structure, refs, check)
 
 
@@ -172,32 +164,22 @@ def test_dictionaries_for_patterns_may_name_what_other_networks_have():
 @pytest.mark.parametrize(
     ("refs", "text"),
     [
-        (
-            {"Conv_3": 1, "default": 0},
-            "reference 'Conv_3': unknown layer 'Conv_3'. Choices are: Input, Conv_1, Conv_2, "
-            "Lstm, Loss. Did you mean 'Conv_2' or 'Conv_1'?",
-        ),
-        (
-            {"Conv_1": {"W": 1, "bais": 1, "default": 1}},
-            "reference 'Conv_1.bais': unknown parameter 'bais'. Choices are: W, bias. Did you "
-            "mean 'bias'?",
-        ),
-        (
-            {"default": {"W": 1, "bais": 1, "default": 1}},
-            "reference 'default.bais': unknown parameter 'bais'. Choices are: W, bias, ",
-        ),
-        (
-            {"Input": {"W": 1}, "default": 0},
-            "reference 'Input.W': unknown parameter 'W'. There are none.",
-        ),
-        (
-            {"Lstm": {"W*": 1}, "Conv*": {"bias": 0}},
-            "expected an initializer for every parameter, got none for 'Conv_1.W', 'Conv_2.W', "
-            "'Lstm.Rz', 'Lstm.bz'. Name them, or give a default, as in "
-            "initialize(default=Gaussian(0.1), ...).",
-        ),
+        ({"Conv_3": 1, "default": 0},
+         "reference 'Conv_3': unknown layer 'Conv_3'. Choices are: Input, Conv_1, Conv_2, "
+         "Lstm, Loss. Did you mean 'Conv_2' or 'Conv_1'?"),
+        ({"Conv_1": {"W": 1, "bais": 1, "default": 1}},
+         "reference 'Conv_1.bais': unknown parameter 'bais'. Choices are: W, bias. Did you "
+         "mean 'bias'?"),
+        ({"default": {"W": 1, "bais": 1, "default": 1}},
+         "reference 'default.bais': unknown parameter 'bais'. Choices are: W, bias, "),
+        ({"Input": {"W": 1}, "default": 0},
+         "reference 'Input.W': unknown parameter 'W'. There are none."),
+        ({"Lstm": {"W*": 1}, "Conv*": {"bias": 0}},
+         "expected an initializer for every parameter, got none for 'Conv_1.W', 'Conv_2.W', "
+         "'Lstm.Rz', 'Lstm.bz'. Name them, or give a default, as in "
+         "initialize(default=Gaussian(0.1), ...)."),
     ],
-)
+)  # fmt: skip
 def test_what_is_unknown_or_missing_is_named(refs, text):
     with pytest.raises(NetworkValidationError, match=f"^{re.escape(text)}"):
         initializers(**refs)
@@ -251,12 +233,12 @@ def test_keys_must_be_strings(refs, what):
 
 
 def test_modifiers_keep_order_and_are_copies():
-    clip, norm, decay = ClipValues(), ConstrainL2Norm(1.0), L2Decay(0.1)
+    clip, norm, decay = vm.ClipValues(), vm.ConstrainL2Norm(1.0), vm.L2Decay(0.1)
     resolved = modifiers({"Conv*": {"W": [clip, norm]}, "*": {"W*": decay}})
     assert set(flat(resolved)) == {"Conv_1.W", "Conv_2.W", "Lstm.Wz"}
     for layer in ("Conv_1", "Conv_2"):
         found = resolved[layer]["W"]
-        assert [type(m) for m in found] == [ClipValues, ConstrainL2Norm, L2Decay]
+        assert [type(m) for m in found] == [vm.ClipValues, vm.ConstrainL2Norm, vm.L2Decay]
         assert all((m.layer_name, m.view_name) == (layer, "W") for m in found)
     first, second = resolved["Conv_1"]["W"][0], resolved["Conv_2"]["W"][0]
     assert first is not clip
@@ -265,14 +247,14 @@ def test_modifiers_keep_order_and_are_copies():
 
 
 def test_order_of_patterns_is_that_of_the_dictionary():
-    refs = {"Conv_1": L1Decay(1), "*": {"W": ClipValues()}, "Conv*": L2Decay(1)}
+    refs = {"Conv_1": vm.L1Decay(1), "*": {"W": vm.ClipValues()}, "Conv*": vm.L2Decay(1)}
     for ordered in (refs, dict(reversed(refs.items()))):
         expected = [type(m["W"] if isinstance(m, dict) else m) for m in ordered.values()]
         assert [type(m) for m in modifiers(ordered)["Conv_1"]["W"]] == expected
 
 
 def test_default_modifier_and_none_at_all():
-    resolved = modifiers({"default": ClipValues(), "Conv*": {"bias": []}, "Lstm": []})
+    resolved = modifiers({"default": vm.ClipValues(), "Conv*": {"bias": []}, "Lstm": []})
     assert [(path, len(found)) for path, found in flat(resolved).items()] == [
         ("Conv_1.W", 1), ("Conv_2.W", 1),
     ]  # fmt: skip
@@ -282,25 +264,23 @@ def test_default_modifier_and_none_at_all():
 @pytest.mark.parametrize(
     ("refs", "text"),
     [
-        (
-            {"Conv*": {"W": [ClipValues(), 3]}},
-            "reference 'Conv*.W': expected a GradientModifier or a ValueModifier, got 3",
-        ),
-        ({"Dense": ClipValues()}, "unknown layer 'Dense'"),
-        ({"*": {"w": ClipValues()}}, "unknown parameter 'w'"),
-        ({"fallback": ClipValues()}, "modifiers have no 'fallback'"),
-        ({"Conv*": {"fallback": ClipValues()}}, "modifiers have no 'fallback'"),
+        ({"Conv*": {"W": [vm.ClipValues(), 3]}},
+         "reference 'Conv*.W': expected a GradientModifier or a ValueModifier, got 3"),
+        ({"Dense": vm.ClipValues()}, "unknown layer 'Dense'"),
+        ({"*": {"w": vm.ClipValues()}}, "unknown parameter 'w'"),
+        ({"fallback": vm.ClipValues()}, "modifiers have no 'fallback'"),
+        ({"Conv*": {"fallback": vm.ClipValues()}}, "modifiers have no 'fallback'"),
     ],
-)
+)  # fmt: skip
 def test_modifiers_are_checked(refs, text):
     with pytest.raises(NetworkValidationError, match=re.escape(text)):
         modifiers(refs)
     with pytest.raises(NetworkValidationError, match="reference 'default': expected a ValueModi"):
-        modifiers({"default": L2Decay(1)}, check=check_weight_modifier)
+        modifiers({"default": vm.L2Decay(1)}, check=vm.check_weight_modifier)
 
 
 def test_users_modifier_needs_no_constructor():
-    class Double(ValueModifier):
+    class Double(vm.ValueModifier):
         def __init__(self):
             pass
 

@@ -11,13 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import brainstorm as bs
-from brainstorm.data_iterators import (
-    BucketedMinibatches,
-    DataIterator,
-    Minibatches,
-    SequenceChunks,
-    Undivided,
-)
+from brainstorm import data_iterators as di
 from brainstorm.errors import NetworkValidationError, UnknownPathError, ValidationError
 from brainstorm.ext.onnx_exchange import save_onnx
 from brainstorm.ext.safetensors_files import save_safetensors
@@ -59,7 +53,7 @@ def net():
 
 @pytest.fixture
 def batches():
-    return Minibatches(3, shuffle=False, cut_according_to=None, default=X, targets=Y, mask=M)
+    return di.Minibatches(3, shuffle=False, cut_according_to=None, default=X, targets=Y, mask=M)
 
 
 @pytest.fixture
@@ -87,7 +81,7 @@ def test_evaluate(net, batches, predictions):
     np.testing.assert_array_equal(net.get("parameters"), before)
 
 
-class NoBatches(DataIterator):
+class NoBatches(di.DataIterator):
     def __init__(self):
         super().__init__({"default": (3,), "targets": (1,), "mask": (1,)}, 0)
 
@@ -137,7 +131,7 @@ def test_what_is_no_network_is_named(function, call, batches, tmp_path):
 
 def test_evaluate_with_other_targets(net):
     net.output_name = "Output.outputs.predictions"
-    everything = Undivided(default=X, targets=Y, mask=np.ones_like(M))
+    everything = di.Undivided(default=X, targets=Y, mask=np.ones_like(M))
     found = evaluate(net, everything, iter([Accuracy()]), targets_name="mask")
     ones = net.get("Output.outputs.predictions").argmax(axis=2) == 1
     assert found["Accuracy"] == pytest.approx(ones.mean())
@@ -182,7 +176,7 @@ def test_what_is_extracted_does_not_count_in_statistics():
     net.provide_external_data({"default": X, "targets": Y})
     net.forward_pass()
     before = net.dump_statistics()
-    extract(net, Undivided(default=X, targets=1 - Y), "Output.outputs.predictions")
+    extract(net, di.Undivided(default=X, targets=1 - Y), "Output.outputs.predictions")
     assert net.dump_statistics() == before
 
 
@@ -200,7 +194,7 @@ def test_extract_and_save(net, batches, tmp_path):
 
 
 def test_extract_over_different_lengths(net, tmp_path):
-    cut = Minibatches(1, shuffle=False, cut_according_to="mask", default=X, targets=Y, mask=M)
+    cut = di.Minibatches(1, shuffle=False, cut_according_to="mask", default=X, targets=Y, mask=M)
     file = tmp_path / "features.hdf5"
     file.write_bytes(b"old")
     for run in (lambda: extract(net, cut, PATHS), lambda: extract_and_save(net, cut, PATHS, file)):
@@ -214,7 +208,7 @@ def test_extract_over_different_lengths(net, tmp_path):
 
 
 def test_extract_of_parts_of_sequences(net, tmp_path):
-    parts = SequenceChunks(2, 3, shuffle=False, default=X, targets=Y, mask=M)
+    parts = di.SequenceChunks(2, 3, shuffle=False, default=X, targets=Y, mask=M)
     for run in (extract, extract_and_save):
         with pytest.raises(
             ValidationError, match="expected whole sequences, got parts of some. Us"
@@ -228,7 +222,7 @@ def test_extract_of_one_row_per_sequence_over_different_lengths():
     inp >> pooled
     net = bs.Network.from_layer(pooled)
     sequences = [np.full((T, 2), float(T)) for T in (2, 5, 3)]
-    batches = BucketedMinibatches(1, shuffle=False, default=sequences)
+    batches = di.BucketedMinibatches(1, shuffle=False, default=sequences)
     found = extract(net, batches, "Pooled.outputs.default")["Pooled.outputs.default"]
     assert found[:, 0].tolist() == [2, 5, 3]
 
@@ -301,13 +295,11 @@ def test_arrays_must_fit(function):
     one, name = np.zeros((1, 2, 1)), function.__name__
     for arrays, text in (
         ((one, Tensor()), ", argument 2: expected data for numpy.asarray, got a Tensor"),
-        (
-            (one, one[:, :1]),
-            r": expected arrays \(T, B, ...\) with equal B, got the shapes \[\(1, 2",
-        ),
+        ((one, one[:, :1]),
+         r": expected arrays \(T, B, ...\) with equal B, got the shapes \[\(1, 2"),
         ((), ": expected arrays"),
         ((np.zeros(3),), ": expected arrays"),
-    ):
+    ):  # fmt: skip
         with pytest.raises(ValidationError, match=f"^{name}{text}"):
             function(*arrays)
 

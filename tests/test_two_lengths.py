@@ -173,48 +173,27 @@ REMEDY = (
 @pytest.mark.parametrize(
     ("layer", "wires", "match"),
     [
-        (
-            Lstm(3, name="L"),
-            "source mask-mask",
-            r"^layer 'L' \(Lstm\), input 'mask': expected \(S, B, 1\), got \(T, B, 1\) from "
-            r"'Input\.outputs\.mask'\." + REMEDY,
-        ),
-        (
-            Lstm(3),
-            "default mask_s-mask",
-            r"expected \(T, B, 1\), got \(S, B, 1\) from 'Input\.outputs\.mask_s'\.",
-        ),
-        (
-            FullyConnected(2, name="F"),
-            "default source",
-            r"layer 'F', input 'default', .*: cannot join \([TS], B, .\) and \([TS], B, .\)",
-        ),
-        (
-            Add(name="Sum"),
-            "source-inputs_1 other-inputs_2",
-            r"'Sum' \(Add\), input 'inputs_2': expected \(S, B, \.\.\.\), got \(T, B, 3\) from "
-            r"'Input\.outputs\.other'\." + REMEDY,
-        ),
-        (
-            SquaredError(name="E"),
-            "other source-targets",
-            r"'E' \(SquaredError\), input 'targets': expected \(T, B, \.\.\.\), got \(S, B, 3\)",
-        ),
-        (
-            MultiHeadAttention(2, causal=True, name="A"),
-            "default source-memory",
-            r"^layer 'A' \(MultiHeadAttention\), option 'causal': expected False, because the "
-            r"memory has a length of its own \(S\): no step of it is earlier or later than one of "
-            r"the other \(T\)\.$",
-        ),
-        (
-            MultiHeadAttention(2, name="A"),
-            "default source-memory mask-mask",
-            r"'A' \(MultiHeadAttention\), input 'mask': expected \(S, B, 1\), got \(T, B, 1\) from "
-            r"'Input\.outputs\.mask'\. It is that of the memory\.$",
-        ),
+        (Lstm(3, name="L"), "source mask-mask",
+         r"^layer 'L' \(Lstm\), input 'mask': expected \(S, B, 1\), got \(T, B, 1\) from "
+         r"'Input\.outputs\.mask'\." + REMEDY),
+        (Lstm(3), "default mask_s-mask",
+         r"expected \(T, B, 1\), got \(S, B, 1\) from 'Input\.outputs\.mask_s'\."),
+        (FullyConnected(2, name="F"), "default source",
+         r"layer 'F', input 'default', .*: cannot join \([TS], B, .\) and \([TS], B, .\)"),
+        (Add(name="Sum"), "source-inputs_1 other-inputs_2",
+         r"'Sum' \(Add\), input 'inputs_2': expected \(S, B, \.\.\.\), got \(T, B, 3\) from "
+         r"'Input\.outputs\.other'\." + REMEDY),
+        (SquaredError(name="E"), "other source-targets",
+         r"'E' \(SquaredError\), input 'targets': expected \(T, B, \.\.\.\), got \(S, B, 3\)"),
+        (MultiHeadAttention(2, causal=True, name="A"), "default source-memory",
+         r"^layer 'A' \(MultiHeadAttention\), option 'causal': expected False, because the "
+         r"memory has a length of its own \(S\): no step of it is earlier or later than one of "
+         r"the other \(T\)\.$"),
+        (MultiHeadAttention(2, name="A"), "default source-memory mask-mask",
+         r"'A' \(MultiHeadAttention\), input 'mask': expected \(S, B, 1\), got \(T, B, 1\) from "
+         r"'Input\.outputs\.mask'\. It is that of the memory\.$"),
     ],
-)
+)  # fmt: skip
 def test_mixing_both_is_an_error_that_names_both(layer: Any, wires: str, match: str) -> None:
     """In a wire the name of an output of the Input stands before that of an input."""
     shapes = {"default": ("T", "B", 4), "other": ("T", "B", 3), "source": ("S", "B", 3)}

@@ -96,18 +96,14 @@ def test_get_by_path():
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        (
-            "Lstn.internals",
-            "path 'Lstn.internals', at the top: unknown name 'Lstn'. Choices are: Lstm, x. "
-            "Did you mean 'Lstm'?",
-        ),
-        (
-            "Lstm.internals.Fc",
-            "path 'Lstm.internals.Fc', at Lstm.internals: unknown name 'Fc'. Choices are: Fb.",
-        ),
+        ("Lstn.internals",
+         "path 'Lstn.internals', at the top: unknown name 'Lstn'. Choices are: Lstm, x. "
+         "Did you mean 'Lstm'?"),
+        ("Lstm.internals.Fc",
+         "path 'Lstm.internals.Fc', at Lstm.internals: unknown name 'Fc'. Choices are: Fb."),
         ("x.y", "path 'x.y', at x: unknown name 'y'. There are none."),
     ],
-)
+)  # fmt: skip
 def test_a_path_that_leads_nowhere_says_where_it_breaks_off(path, message):
     with pytest.raises(UnknownPathError, match=f"^{re.escape(message)}"):
         get_by_path(TREE, path)

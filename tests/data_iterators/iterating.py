@@ -9,17 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from brainstorm.data_iterators import (
-    BucketedMinibatches,
-    DatasetMinibatches,
-    Hdf5Minibatches,
-    IterableBatches,
-    Minibatches,
-    Online,
-    SequenceChunks,
-    Undivided,
-    Wrapper,
-)
+from brainstorm import data_iterators as di
 from brainstorm.errors import IteratorValidationError
 
 
@@ -59,7 +49,7 @@ def only(iterator, name="default"):
     return batch[name]
 
 
-class Replacing(Wrapper):
+class Replacing(di.Wrapper):
     """Gives other data than the iterator that it wraps, which would refuse them."""
 
     def transform(self, name, array):
@@ -114,17 +104,17 @@ def iterators_of_every_kind(with_labels):
     names = ("default", "targets")[: 1 + with_labels]
     batches = [{"default": NUMBERS[:, :3], **({"targets": LABELS[:3]} if with_labels else {})}]
     return {
-        "Undivided": lambda _: Undivided(**data),
-        "Minibatches": lambda _: Minibatches(3, **data),
-        "Minibatches of a file": lambda file: Minibatches(
+        "Undivided": lambda _: di.Undivided(**data),
+        "Minibatches": lambda _: di.Minibatches(3, **data),
+        "Minibatches of a file": lambda file: di.Minibatches(
             3, **{name: file[path] for name, path in of_file.items()}, **whole
         ),
-        "Online": lambda _: Online(**data),
-        "SequenceChunks": lambda _: SequenceChunks(2, 3, **data),
-        "BucketedMinibatches": lambda _: BucketedMinibatches(3, default=SEQUENCES, **labels),
-        "Hdf5Minibatches": lambda file: Hdf5Minibatches(
+        "Online": lambda _: di.Online(**data),
+        "SequenceChunks": lambda _: di.SequenceChunks(2, 3, **data),
+        "BucketedMinibatches": lambda _: di.BucketedMinibatches(3, default=SEQUENCES, **labels),
+        "Hdf5Minibatches": lambda file: di.Hdf5Minibatches(
             file.filename, 3, window=2, **of_file, **whole
         ),
-        "DatasetMinibatches": lambda _: DatasetMinibatches(items, 3, names=names, **whole),
-        "IterableBatches": lambda _: IterableBatches(batches, **whole),
+        "DatasetMinibatches": lambda _: di.DatasetMinibatches(items, 3, names=names, **whole),
+        "IterableBatches": lambda _: di.IterableBatches(batches, **whole),
     }

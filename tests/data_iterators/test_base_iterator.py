@@ -3,17 +3,12 @@
 import numpy as np
 import pytest
 
-from brainstorm.data_iterators import (
-    AddGaussianNoise,
-    BucketedMinibatches,
-    DataIterator,
-    Minibatches,
-)
+from brainstorm import data_iterators as di
 
 X = np.array([[[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]])
 
 
-class Own(DataIterator):
+class Own(di.DataIterator):
     """An iterator of a user, whose attributes hold what they like."""
 
     data, iter = "anything", "anything"
@@ -26,44 +21,38 @@ class Own(DataIterator):
 @pytest.mark.parametrize(
     ("iterator", "text"),
     [
-        (
-            Minibatches(2, default=X, words=np.array([[1], [2], [3]]), per_sequence=["words"]),
-            "Minibatches: 2 batches\n"
-            "                                        min  mean  max  NaN  Inf\n"
-            "  default  (T, B, 2)  float64[1, 3, 2]    0   2.5    5    0    0\n"
-            "  words    (B, 1)     int64[3, 1]         1     2    3    0    0",
-        ),
-        (
-            AddGaussianNoise(Minibatches(2, default=X), {"default": 0.1}),
-            "AddGaussianNoise: 2 batches\n"
-            "                                          min  mean  max  NaN  Inf\n"
-            "  default    (T, B, 2)\n"
-            "  iter  Minibatches: 2 batches\n"
-            "    default  (T, B, 2)  float64[1, 3, 2]    0   2.5    5    0    0",
-        ),
-        (
-            BucketedMinibatches(1, default=[X[0], X[0, :1]]),
-            "BucketedMinibatches: 2 batches\n  default  (T, B, 2)\n  mask     (T, B, 1)",
-        ),
+        (di.Minibatches(2, default=X, words=np.array([[1], [2], [3]]), per_sequence=["words"]),
+         "Minibatches: 2 batches\n"
+         "                                        min  mean  max  NaN  Inf\n"
+         "  default  (T, B, 2)  float64[1, 3, 2]    0   2.5    5    0    0\n"
+         "  words    (B, 1)     int64[3, 1]         1     2    3    0    0"),
+        (di.AddGaussianNoise(di.Minibatches(2, default=X), {"default": 0.1}),
+         "AddGaussianNoise: 2 batches\n"
+         "                                          min  mean  max  NaN  Inf\n"
+         "  default    (T, B, 2)\n"
+         "  iter  Minibatches: 2 batches\n"
+         "    default  (T, B, 2)  float64[1, 3, 2]    0   2.5    5    0    0"),
+        (di.BucketedMinibatches(1, default=[X[0], X[0, :1]]),
+         "BucketedMinibatches: 2 batches\n  default  (T, B, 2)\n  mask     (T, B, 1)"),
         (Own(), "Own: batches\n  default  (T, B, 2)"),
     ],
-)
+)  # fmt: skip
 def test_the_tree_has_shapes_and_values(iterator, text):
     assert repr(iterator.tree(values=True)) == text
     assert iterator._repr_html_() == iterator.tree(values=True)._repr_html_()
 
 
 def test_values_are_read_when_asked_for_and_never_from_files(tmp_path):
-    iterator = Minibatches(2, default=X)
+    iterator = di.Minibatches(2, default=X)
     assert "mean" not in repr(iterator.tree())
     np.save(tmp_path / "x.npy", X)
-    mapped = Minibatches(2, default=np.load(tmp_path / "x.npy", mmap_mode="r"))
+    mapped = di.Minibatches(2, default=np.load(tmp_path / "x.npy", mmap_mode="r"))
     assert repr(mapped.tree(values=True)) == (
         "Minibatches: 2 batches\n  default  (T, B, 2)  float64[1, 3, 2]"
     )
 
 
 def test_html_is_escaped():
-    html = Minibatches(2, **{"<script>": X})._repr_html_()
+    html = di.Minibatches(2, **{"<script>": X})._repr_html_()
     assert "&lt;script&gt;" in html
     assert "<script" not in html

@@ -217,14 +217,12 @@ def test_unfit_data(cls, x, text):
         ({}, ": expected at least one named array, e.g. default=x, got none"),
         ({"x": np.zeros(())}, r".*, got shape \(\)\.$"),
         ({"x": X[:0]}, ".* that is not empty, got"),
-        (
-            {"a": X, "b": X[:1]},
-            r", data 'b': expected \(T, B\) = \(2, 3\) as 'a' has, got shape \(1, 3, 1\). All "
-            "arrays need the same number of time steps and of sequences. Inputs of a second length",
-        ),
+        ({"a": X, "b": X[:1]},
+         r", data 'b': expected \(T, B\) = \(2, 3\) as 'a' has, got shape \(1, 3, 1\). All "
+         "arrays need the same number of time steps and of sequences. Inputs of a second length"),
         ({"a": X, "b": X[:, :2]}, r".* as 'a' has, got shape \(2, 2, 1\).* of sequences.$"),
     ],
-)
+)  # fmt: skip
 def test_data_that_do_not_fit_together(cls, data, text):
     with refused(f"^{cls.__name__}{text}"):
         cls(**data)

@@ -102,17 +102,14 @@ SAME = r"'x': sequence 1: expected features \(2,\) and dtype float64 as in the f
         *(({"x": [A], "y": wrong}, f"{LIST}{wrong}") for wrong in (3, None)),
         ({"x": [A], "y": np.array(3)}, rf"{LIST}array\(3\)"),
         ({"x": [A, A[:, 0]]}, rf"{NUMBERS}\(3,\)"),
-        (
-            {"x": [A], "y": [np.array(2)]},
-            r"got shape \(\) and dtype int64. If there is one row for "
-            r"each sequence, say so: per_sequence=\['y'\]",
-        ),
+        ({"x": [A], "y": [np.array(2)]}, r"got shape \(\) and dtype int64. If there is one row for "
+         r"each sequence, say so: per_sequence=\['y'\]"),
         ({"x": [A, A[:0]]}, rf"{NUMBERS}\(0, 2\)"),
         ({"x": [A, A.astype(str)]}, rf"{NUMBERS}\(3, 2\) and dtype <U"),
         ({"x": [A, A[:, :1]]}, rf"{SAME}\(1,\)"),
         ({"x": [A, A.astype(int)]}, f"{SAME}.* and int64"),
     ],
-)
+)  # fmt: skip
 def test_unfit_arguments(arguments, text):
     with refused(text):
         BucketedMinibatches(**arguments)
@@ -147,17 +144,13 @@ def test_pairs_are_bucketed_by_both_lengths():
         ({"over_s": ["source"], "per_sequence": ["source"]}, "'source': expected a name of over_s"),
         ({"mask_s": numbered([1, 2])}, "data 'mask_s': expected another name"),
         ({}, r"data 'source': sequence 0: expected 1 time steps as in 'default', got 3"),
-        (
-            {"over_s": ["source", "more"], "more": numbered([3, 3])},
-            r"data 'more': sequence 1: expected 4 time steps as in 'source', got 3",
-        ),
-        (
-            {"over_s": ["source"], "source": [np.zeros((3, 2)), np.zeros((0, 2))]},
-            r"data 'source': sequence 1: expected numbers \(S, features\.\.\.\), got shape "
-            r"\(0, 2\)",
-        ),
+        ({"over_s": ["source", "more"], "more": numbered([3, 3])},
+         r"data 'more': sequence 1: expected 4 time steps as in 'source', got 3"),
+        ({"over_s": ["source"], "source": [np.zeros((3, 2)), np.zeros((0, 2))]},
+         r"data 'source': sequence 1: expected numbers \(S, features\.\.\.\), got shape "
+         r"\(0, 2\)"),
     ],
-)
+)  # fmt: skip
 def test_pairs_that_are_not_in_order(change, match):
     data = {"default": numbered([1, 2]), "source": numbered([3, 4])}
     with refused(match):

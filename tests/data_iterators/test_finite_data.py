@@ -8,14 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
-from brainstorm.data_iterators import (
-    BucketedMinibatches,
-    DatasetMinibatches,
-    IterableBatches,
-    Minibatches,
-    SequenceChunks,
-    Undivided,
-)
+from brainstorm import data_iterators as di
 from tests.data_iterators import iterating
 
 PLACE = "in time step 5 of sequence 7. Fill in what is missing, or leave the sequence out."
@@ -32,9 +25,9 @@ def refused(text):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("cls", [Undivided, Minibatches, SequenceChunks])
+@pytest.mark.parametrize("cls", [di.Undivided, di.Minibatches, di.SequenceChunks])
 def test_arrays_in_memory(cls, bad):
-    first = (3,) if cls is SequenceChunks else ()
+    first = (3,) if cls is di.SequenceChunks else ()
     with refused(f"{cls.__name__}, data 'x': expected finite numbers, got {bad} {PLACE}"):
         cls(*first, default=np.zeros((9, 12, 1)), x=data_with(bad))
 
@@ -44,7 +37,7 @@ def test_what_is_infinite_in_float32_is_refused(bad):
     data = data_with(0.0).astype(np.float64)
     data[5, 7, 1] = bad
     with refused(f"data 'x': expected finite numbers, got {bad} (infinite in float32) {PLACE}"):
-        Minibatches(3, x=data)
+        di.Minibatches(3, x=data)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.uint64, np.int64, bool])
@@ -53,36 +46,36 @@ def test_all_other_numbers_are_given(dtype):
     if np.dtype(dtype).kind == "f":
         largest = np.finfo(min(dtype, np.float32, key=lambda d: np.finfo(d).max)).max
         data[0, :2, 0] = largest, -largest
-    assert next(Minibatches(3, shuffle=False, x=data)())["x"].tobytes() == data.tobytes()
+    assert next(di.Minibatches(3, shuffle=False, x=data)())["x"].tobytes() == data.tobytes()
 
 
-@pytest.mark.parametrize("cls", [Minibatches, SequenceChunks])
+@pytest.mark.parametrize("cls", [di.Minibatches, di.SequenceChunks])
 def test_files_are_not_read_for_it(tmp_path, cls):
     data = data_with(np.nan)
     np.save(tmp_path / "x.npy", data)
     with h5py.File(tmp_path / "x.hdf5", "w") as file:
         for x in (np.load(tmp_path / "x.npy", mmap_mode="r"), file.create_dataset("x", data=data)):
-            first = (2,) if cls is SequenceChunks else ()
+            first = (2,) if cls is di.SequenceChunks else ()
             iterator = cls(*first, 3, shuffle=False, x=x)
             given = []
             with refused(f"{cls.__name__}, data 'x': expected finite numbers, got nan {PLACE}"):
                 given.extend(iterator())
-            assert len(given) == (12 if cls is SequenceChunks else 2)  # all that come before
+            assert len(given) == (12 if cls is di.SequenceChunks else 2)  # all that come before
 
 
 def test_sequences_items_batches_and_whole_files(tmp_path):
     sequences = list(data_with(np.nan).swapaxes(0, 1))
     with refused(f"BucketedMinibatches, data 'x': expected finite numbers, got nan {PLACE}"):
-        BucketedMinibatches(4, x=sequences)
+        di.BucketedMinibatches(4, x=sequences)
     rows = data_with(np.nan, steps=1)[0]
-    items = DatasetMinibatches([(row, 0) for row in rows], 4, shuffle=True)
+    items = di.DatasetMinibatches([(row, 0) for row in rows], 4, shuffle=True)
     place = PLACE.replace("5", "0")
     with refused(f"DatasetMinibatches, data 'default': expected finite numbers, got nan {place}"):
         list(items())
-    batches = IterableBatches([{"x": data_with(0)}, {"x": data_with(np.nan)}])
+    batches = di.IterableBatches([{"x": data_with(0)}, {"x": data_with(np.nan)}])
     with refused(f"IterableBatches, data 'x': expected finite numbers, got nan {PLACE}"):
         list(batches())
     with h5py.File(tmp_path / "x.hdf5", "w") as file:
         x = file.create_dataset("x", data=data_with(np.nan))
         with refused(f"Undivided, data 'x': expected finite numbers, got nan {PLACE}"):
-            Undivided(x=x)
+            di.Undivided(x=x)

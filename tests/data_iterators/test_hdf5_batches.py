@@ -360,17 +360,13 @@ def test_numbers_that_are_not_finite(tmp_path, bad, shuffle):
     [
         ({"default": X}, "data 'default': expected the path of a data set, got a ndarray"),
         ({}, "Hdf5Minibatches: expected at least one named array"),
-        (
-            {"x": "g/x"},
-            r"data 'x': expected \(T, B\) = \(3, 40\) as 'default' has, got shape \(1, 2",
-        ),
+        ({"x": "g/x"},
+         r"data 'x': expected \(T, B\) = \(3, 40\) as 'default' has, got shape \(1, 2"),
         ({"window": 0}, "Hdf5Minibatches.window: expected an int >= 1, got 0"),
-        (
-            {"cut_according_to": "m"},
-            "cut_according_to: unknown data name 'm'. Choices are: default",
-        ),
+        ({"cut_according_to": "m"},
+         "cut_according_to: unknown data name 'm'. Choices are: default"),
     ],
-)
+)  # fmt: skip
 def test_unfit_arguments(path, arguments, text):
     with h5py.File(path, "a") as file:
         file["g/x"] = X

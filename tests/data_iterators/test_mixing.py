@@ -112,12 +112,10 @@ def test_classes_are_mixed_as_vectors():
         ({"names": "default"}, "MixUp: expected a list of data names, got 'default'"),
         ({"names": []}, "MixUp: expected names of data to mix, got none"),
         ({"names": ["x"]}, "MixUp: unknown data name 'x'. Choices are: default"),
-        (
-            {"names": ["default"], "alpha": 0},
-            r"MixUp.alpha: expected a number in \[0.001, 1000\], got 0.",
-        ),
+        ({"names": ["default"], "alpha": 0},
+         r"MixUp.alpha: expected a number in \[0.001, 1000\], got 0."),
     ],
-)
+)  # fmt: skip
 def test_mixing_arguments(arguments, match):
     with refused(match):
         MixUp(Undivided(default=IMAGES), **arguments)

@@ -12,14 +12,7 @@ import pytest
 from scipy import stats
 
 import brainstorm as bs
-from brainstorm.data_iterators import (
-    BucketedMinibatches,
-    DatasetMinibatches,
-    Hdf5Minibatches,
-    Minibatches,
-    Online,
-    SequenceChunks,
-)
+from brainstorm import data_iterators as di
 from tests.data_iterators.iterating import order_of, refused
 
 COUNT = 11
@@ -32,24 +25,24 @@ def in_a_file(batch_size, shuffle, **options):
     if not os.path.exists("data.hdf5"):
         with h5py.File("data.hdf5", "w") as file:
             file.create_dataset("x", data=DATA, chunks=(3, 4, 1))
-    return Hdf5Minibatches("data.hdf5", batch_size, shuffle, default="x", **options)
+    return di.Hdf5Minibatches("data.hdf5", batch_size, shuffle, default="x", **options)
 
 
 def of_unequal_lengths(batch_size, shuffle, **options):
     default = [np.full((1 + number % 3, 1), 1.0 + number) for number in range(COUNT)]
-    return BucketedMinibatches(batch_size, shuffle, default=default, **options)
+    return di.BucketedMinibatches(batch_size, shuffle, default=default, **options)
 
 
 def stored(batch_size, shuffle, **options):
     data = h5py.File(io.BytesIO(), "w").create_dataset("x", data=DATA)
-    return Minibatches(batch_size, shuffle, default=data, **options)
+    return di.Minibatches(batch_size, shuffle, default=data, **options)
 
 
 MAKERS = {
-    "Minibatches": lambda *args, **options: Minibatches(*args, default=DATA, **options),
-    "SequenceChunks": lambda *args, **options: SequenceChunks(3, *args, default=DATA, **options),
+    "Minibatches": lambda *args, **options: di.Minibatches(*args, default=DATA, **options),
+    "SequenceChunks": lambda *args, **options: di.SequenceChunks(3, *args, default=DATA, **options),
     "BucketedMinibatches": of_unequal_lengths,
-    "DatasetMinibatches": lambda *args, **options: DatasetMinibatches(
+    "DatasetMinibatches": lambda *args, **options: di.DatasetMinibatches(
         [(row,) for row in DATA[0]], *args, names=["default"], **options
     ),
     "Hdf5Minibatches": in_a_file,
@@ -101,14 +94,14 @@ def test_weights_are_those_with_which_sequences_are_drawn(make):
 
 
 def test_single_sequences_may_be_drawn_by_weights():
-    iterator = Online(np.eye(COUNT)[3], default=DATA)
+    iterator = di.Online(np.eye(COUNT)[3], default=DATA)
     assert numbers(iterator()) == [[3]] * COUNT
 
 
 def test_weights_whose_sum_would_overflow_are_weights():
     shares = np.array([1.0, 0.5, 0.5])
     data = np.zeros((1, 3, 1))
-    found = Minibatches(shuffle=1.6e308 * shares, default=data).weights
+    found = di.Minibatches(shuffle=1.6e308 * shares, default=data).weights
     np.testing.assert_allclose(found, shares / 2)
 
 
