@@ -26,7 +26,7 @@ HANDLERS = {
 }
 
 
-@pytest.fixture(params=HANDLERS)
+@pytest.fixture(params=HANDLERS, scope="module")
 def handler(request):
     if request.param == "pycuda" and (missing := cudashim.available()):
         pytest.skip(missing)

@@ -181,27 +181,20 @@ def test_a_description_never_runs_code():
 # -- the registry -------------------------------------------------------------------------------
 
 
-def test_defining_a_class_again_replaces_it():
+def test_one_name_for_two_classes_is_refused_unless_one_was_defined_again():
     registry = Registry("thing", "Import it.")
-    first, second = (type("Thing", (), {"__module__": "m"}) for _ in range(2))
-    registry.add("Thing", first)
-    registry.add("Thing", second)
-    assert registry.get("Thing") is second
-
-
-def test_one_name_for_two_classes_is_refused():
-    registry = Registry("thing", "Import it.")
-    for module in ("b", "a"):
-        registry.add("Thing", type("Thing", (), {"__module__": module}))
+    with pytest.raises(
+        UnknownTypeError, match=r"^unknown thing 'x'\. There are none\. Import it\.$"
+    ):
+        registry.get("x")
+    first, again, other = (type("Thing", (), {"__module__": module}) for module in "bba")
+    for thing in (first, again):
+        registry.add("Thing", thing)
+    assert registry.get("Thing") is again
+    registry.add("Thing", other)
     text = r"^several classes stand for thing 'Thing': a\.Thing, b\.Thing\. Rename all but one"
     with pytest.raises(UnknownTypeError, match=text):
         registry.get("Thing")
-
-
-def test_an_empty_registry_says_so():
-    text = r"^unknown thing 'x'\. There are none\. Import it\.$"
-    with pytest.raises(UnknownTypeError, match=text):
-        Registry("thing", "Import it.").get("x")
 
 
 # -- hostile descriptions -------------------------------------------------------------------------

@@ -20,6 +20,7 @@ import pytest
 import brainstorm as bs
 import brainstorm.all
 from brainstorm.ext.state_dicts import load_state_dict
+from tests.trainings import run_threads
 
 PAGE = Path(__file__).parent.parent / "docs" / "porting" / "pytorch.md"
 BLOCK = re.compile(r"^```(py|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -126,11 +127,7 @@ def test_sixteen_clients_get_what_is_predicted_directly(serving):
             rows = rnd.normal(size=(rnd.randint(1, 9), 4))
             found.append((rows, *post(port, json.dumps({"rows": rows.tolist()}))))
 
-    threads = [threading.Thread(target=client, args=(i,), daemon=True) for i in range(CLIENTS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(6 * SECONDS)
+    run_threads(client, CLIENTS)
     assert len(found) == CLIENTS * REQUESTS
     for rows, status, answer in found:
         assert status == 200

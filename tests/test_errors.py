@@ -33,6 +33,7 @@ KINDS = {
 
 @pytest.mark.parametrize(("name", "kinds"), KINDS.items())
 def test_each_is_also_what_python_calls_it(name, kinds):
+    assert not issubclass(errors.InitializationError, errors.ValidationError)
     for kind in kinds if isinstance(kinds, tuple) else (kinds,):
         assert issubclass(getattr(errors, name), kind)
 
@@ -46,10 +47,6 @@ def test_all_are_brainstorm_errors_that_read_as_written(cls):
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is cls
     assert str(again) == str(error)
-
-
-def test_initialization_error_stands_apart():
-    assert not issubclass(errors.InitializationError, errors.ValidationError)
 
 
 @pytest.mark.parametrize(

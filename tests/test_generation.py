@@ -105,22 +105,15 @@ def test_steps_are_those_of_whole_passes(name: str, kind: str, memory: str) -> N
 def test_what_is_written_is_read(replay: None) -> None:
     """Each class that was written is the most probable one after all before it."""
     net = make_network(*MIDDLES["both"]())
-    written = generate(net, START, 20, temperature=0)
-    assert written.shape == (20,)
-    assert len(set(written.tolist())) > 1
-    codes = np.concatenate([START, written])[:-1].reshape(-1, 1, 1)
-    np.testing.assert_array_equal(net.predict(codes)[3:, 0].argmax(axis=1), written)
-
-
-def test_several_sequences_are_written_as_each_alone() -> None:
-    net = make_network(*MIDDLES["both"]())
     start = np.array([START, [0, 1, 2, 3]]).T
-    together = generate(net, start, 9, temperature=0)
-    assert together.shape == (9, 2)
-    for b in range(2):
-        np.testing.assert_array_equal(together[:, b], generate(net, start[:, b], 9, 0))
-    of_three = generate(net, start[..., None], 9, 0)
-    np.testing.assert_array_equal(of_three, together[..., None])
+    together = generate(net, start, 20, temperature=0)
+    assert together.shape == (20, 2)
+    assert len(set(together.ravel().tolist())) > 1
+    codes = np.concatenate([start, together])[:-1, :, None]
+    np.testing.assert_array_equal(net.predict(codes)[3:].argmax(axis=2), together)
+    for b in range(2):  # several sequences are written as each alone
+        np.testing.assert_array_equal(together[:, b], generate(net, start[:, b], 20, 0))
+    np.testing.assert_array_equal(generate(net, start[..., None], 20, 0), together[..., None])
     assert generate(net, START, 0).shape == (0,)
     assert generate(net, start, 0).shape == (0, 2)
 

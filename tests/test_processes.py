@@ -257,8 +257,7 @@ class SlowSteps(SgdStepper):
         self.durations = [*self.durations, self.last[1] - begin]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("kind", ["numpy", "native"])
+@pytest.mark.parametrize(("kind", "number"), [("numpy", signal.SIGINT), ("native", signal.SIGTERM)])
 def test_a_signal_in_a_long_kernel_ends_the_run_after_the_update(tmp_path, kind, number):
     inp, out = bs.tools.get_in_out_layers("classification", (256,), 2)
     inp >> FullyConnected(512, "tanh") >> FullyConnected(512, "tanh") >> out

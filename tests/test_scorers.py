@@ -94,13 +94,6 @@ def test_sums_are_exact_in_float32():
     assert Accuracy()(ones, ones, mask) == 2**24 + 1
 
 
-def test_aggregate():
-    assert Scorer.aggregate([(3, 3.0), (1, 0.0)]) == 0.75
-    assert Accuracy().aggregate(iter([(2, 1)])) == 0.5
-    assert np.isnan(Scorer.aggregate([(0, 0)]))
-    assert np.isnan(Scorer.aggregate([]))
-
-
 @pytest.mark.parametrize(
     "scorer",
     [
@@ -203,36 +196,33 @@ def test_what_is_no_list_of_scorers(scorers, text):
             use(scorers)
 
 
-def test_no_output_name():
-    net = FakeNet(np.zeros((1, 2, 1)), output_name=None, targets=np.zeros((1, 2, 1)))
-    with pytest.raises(TypeError) as error:
-        scored(net, Accuracy(name="acc"))
-    assert isinstance(error.value, UnknownTypeError)
-    assert str(error.value) == (
-        "scorer 'acc': expected the path of the predictions, got none. Set net.output_name, or "
-        "give out_name, e.g. 'Output.outputs.predictions'."
-    )
+UNKNOWN = "scorer 'Accuracy': unknown input"
 
 
-def test_unknown_inputs():
-    net = FakeNet(np.zeros((1, 2, 1)), labels=np.zeros((1, 2, 1)), mask=np.zeros((1, 2, 1)))
-    with pytest.raises(UnknownPathError) as error:
-        scored(net, Accuracy())
-    assert str(error.value) == (
-        "scorer 'Accuracy': unknown input 'targets'. Choices are: labels, mask."
-    )
-    with pytest.raises(KeyError, match=r"unknown input 'label'.* Did you mean 'labels'"):
-        scored(net, Accuracy(targets_name="label"))
-    with pytest.raises(KeyError, match=r"unknown input 'msk'.* Did you mean 'mask'"):
-        scored(net, Accuracy(), targets_name="labels", mask_name="msk")
-
-
-def test_repeated_names():
-    net = FakeNet(np.zeros((1, 2, 1)), targets=np.zeros((1, 2, 1)))
-    with pytest.raises(ValidationError, match="different names for all .*, got 'Accuracy' more th"):
-        scored(net, Accuracy(), Accuracy("other"))
-    with pytest.raises(ValidationError, match=r"got 'total_loss' more than once. Give the scorer "):
-        scored(net, Accuracy(name="total_loss"))
+@pytest.mark.parametrize(
+    ("used", "names", "error", "text"),
+    [
+        ([Accuracy("", "labels", name="acc")], {}, UnknownTypeError,
+         "scorer 'acc': expected the path of the predictions, got none. Set net.output_name, or "
+         "give out_name, e.g. 'Output.outputs.predictions'."),
+        ([Accuracy(OUT)], {}, UnknownPathError,
+         f"{UNKNOWN} 'targets'. Choices are: labels, mask."),
+        ([Accuracy(OUT, "label")], {}, KeyError,
+         f"{UNKNOWN} 'label'. Choices are: labels, mask. Did you mean 'labels'?"),
+        ([Accuracy(OUT)], {"targets_name": "labels", "mask_name": "msk"}, KeyError,
+         f"{UNKNOWN} 'msk'. Choices are: labels, mask. Did you mean 'mask'?"),
+        ([Accuracy(), Accuracy("other")], {}, ValidationError, "expected different names "
+         "for all scorers and losses, got 'Accuracy' more than once. Give the scorer another one: "
+         "name='...'."),
+        ([Accuracy(name="total_loss")], {}, ValidationError, "'total_loss' more than once. Give "),
+    ],
+)  # fmt: skip
+def test_names_that_are_unknown_or_repeated(used, names, error, text):
+    zeros = np.zeros((1, 2, 1))
+    net = FakeNet(zeros, output_name=None, labels=zeros, mask=zeros)
+    with pytest.raises(error) as caught:
+        scored(net, *used, **names)
+    assert text in str(caught.value)
 
 
 @pytest.mark.parametrize(

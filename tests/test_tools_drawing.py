@@ -69,9 +69,7 @@ def test_pictures(small, tmp_path):
 
 @pytest.mark.parametrize("name", ["net", "net.hdf5", "net.PNG"])
 def test_an_unknown_ending(small, tmp_path, name):
-    with pytest.raises(
-        ValidationError, match=rf"drawing '.*{name}': expected a name that ends in a"
-    ):
+    with pytest.raises(ValidationError, match=rf"drawing '.*{name}': expected a name that ends in"):
         draw_network(small, tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 

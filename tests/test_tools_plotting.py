@@ -140,9 +140,8 @@ def test_many_curves_differ_in_color_or_style():
 def test_unknown_logs():
     with pytest.raises(UnknownPathError, match=r"unknown log 'training\.los'.* Did you mean"):
         plot_logs(LOGS, ["training.loss", "training.los"])
-    with pytest.raises(
-        UnknownPathError, match="unknown log of a monitor 'C'.*Monitor_A, Monitor_B"
-    ):
+    text = "unknown log of a monitor 'C'.*Monitor_A, Monitor_B"
+    with pytest.raises(UnknownPathError, match=text):
         plot_bands(LOGS, "C")
     with pytest.raises(UnknownPathError, match="unknown log of a monitor"):
         plot_bands({"mine": {"avg": [1.0]}})  # a log of that name without the others
@@ -197,19 +196,15 @@ def test_filters_of_several_channels_have_a_row_each(images):
         plot_filters(images, "FullyConnected.parameters.W")
 
 
-def test_activations_over_time(sequences):
+def test_activations_over_time_and_over_the_batch(sequences, images):
     forward(sequences, 5, 3)
     values, axes = image_of(plot_activations(sequences, "Lstm.outputs.default", sequence=2))
     np.testing.assert_array_equal(values, sequences.get("Lstm.outputs.default")[:5, 2].T)
     assert axes.get_xlabel() == "time step"
     assert axes.get_title(loc="left") == "Lstm.outputs.default, sequence 2"
-
-
-def test_activations_over_the_batch(images):
     forward(images, 1, 4)
     values, axes = image_of(plot_activations(images, "FullyConnected.outputs.default"))
-    assert values.shape == (4, 4)
-    assert axes.get_xlabel() == "sequence"
+    assert (values.shape, axes.get_xlabel()) == ((4, 4), "sequence")
 
 
 @pytest.mark.parametrize("steps", [1, 3])

@@ -26,16 +26,11 @@ def test_valid_layer_names(name, ending):
 
 
 def test_inheritors_are_found_at_any_depth_and_once():
-    class A: ...
-
-    class B(A): ...
-
-    class C(A): ...
-
-    class D(B, C): ...
-
-    assert utils.get_inheritors(A) == {B, C, D}
-    assert utils.get_inheritors(D) == set()
+    a = type("A", (), {})
+    b, c = type("B", (a,), {}), type("C", (a,), {})
+    d = type("D", (b, c), {})
+    assert utils.get_inheritors(a) == {b, c, d}
+    assert utils.get_inheritors(d) == set()
 
 
 nested_lists = st.recursive(st.integers(), lambda inner: st.lists(inner, max_size=4), max_leaves=12)

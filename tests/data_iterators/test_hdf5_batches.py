@@ -145,32 +145,21 @@ def test_never_more_batches_in_memory_than_two_windows_and_those_given(tmp_path,
     assert 2 * window + 1 < peak < 2 * window + 2.2
 
 
-def test_one_task_ahead_and_no_more():
-    begun, done = [], []
+def test_one_task_is_read_ahead_and_no_more():
+    begun, done, reading = [], [], threading.Event()
 
     def read(task):
         begun.append(task)
-        return task
-
-    for task in read_ahead(read, range(20)):
-        assert len(begun) - len(done) <= 2
-        done.append(task)
-    assert done == begun == list(range(20))
-    assert list(read_ahead(read, [])) == []
-
-
-def test_the_next_window_is_read_while_this_one_is_used():
-    reading = threading.Event()
-
-    def read(task):
         if task == 1:
             reading.set()
         return task
 
-    results = read_ahead(read, range(3))
-    assert next(results) == 0
-    assert reading.wait(10)
-    results.close()
+    for task in read_ahead(read, range(20)):
+        assert reading.wait(10)  # the next one is read while this one is used
+        assert len(begun) - len(done) <= 2
+        done.append(task)
+    assert done == begun == list(range(20))
+    assert list(read_ahead(read, [])) == []
 
 
 def test_what_was_given_is_not_read_again(path, monkeypatch):

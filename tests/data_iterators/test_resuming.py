@@ -98,10 +98,8 @@ def test_an_iterator_that_iterates_in_its_own_way_is_replayed():
 )
 def test_too_few_batches(iterator, name, count):
     assert not list(iterator.resume_epoch(count))
-    with refused(
-        f"^{name}: expected an epoch of at least 9 batches to be continued, got {count}. Give the "
-        "data"
-    ):
+    text = f"expected an epoch of at least 9 batches to be continued, got {count}. Give the data"
+    with refused(f"^{name}: {text}"):
         iterator.resume_epoch(9)
 
 

@@ -93,14 +93,9 @@ def test_weights_are_those_with_which_sequences_are_drawn(make):
     assert stats.chisquare(counts[there], expected).pvalue > 1e-4
 
 
-def test_single_sequences_may_be_drawn_by_weights():
-    iterator = di.Online(np.eye(COUNT)[3], default=DATA)
-    assert numbers(iterator()) == [[3]] * COUNT
-
-
-def test_weights_whose_sum_would_overflow_are_weights():
-    shares = np.array([1.0, 0.5, 0.5])
-    data = np.zeros((1, 3, 1))
+def test_single_sequences_may_be_drawn_by_weights_whose_sum_would_overflow():
+    assert numbers(di.Online(np.eye(COUNT)[3], default=DATA)()) == [[3]] * COUNT
+    shares, data = np.array([1.0, 0.5, 0.5]), np.zeros((1, 3, 1))
     found = di.Minibatches(shuffle=1.6e308 * shares, default=data).weights
     np.testing.assert_allclose(found, shares / 2)
 

@@ -56,10 +56,9 @@ def test_batches_end_with_their_longest_sequence():
     ],
 )
 def test_a_part_has_data_and_says_whether_it_continues(wrong, text):
-    with refused(rf"^Chunk\.{text}\.$"):
-        Chunk(**{"data": {}, "continues": True, **wrong})
-    with refused(rf"^Chunk\.{text}\.$"):
-        Chunk(**wrong)
+    for options in (wrong, {"data": {}, "continues": True, **wrong}):
+        with refused(rf"^Chunk\.{text}\.$"):
+            Chunk(**options)
 
 
 def test_wrapped_parts_are_still_parts():
