@@ -193,26 +193,24 @@ def test_extract_and_save(net, batches, tmp_path):
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_extract_over_different_lengths(net, tmp_path):
-    cut = di.Minibatches(1, shuffle=False, cut_according_to="mask", default=X, targets=Y, mask=M)
+@pytest.mark.parametrize(
+    ("batches", "error", "text"),
+    [
+        (di.Minibatches(1, shuffle=False, default=X, targets=Y, mask=M), NetworkValidationError,
+         r"extract, batch \d: expected sequences of length \d as before, got \d. Pad the"),
+        (di.SequenceChunks(2, 3, shuffle=False, default=X, targets=Y, mask=M), ValidationError,
+         "expected whole sequences, got parts of some. Us"),
+    ],
+    ids=["different lengths", "parts"],
+)  # fmt: skip
+def test_only_whole_sequences_of_one_length_are_extracted(net, tmp_path, batches, error, text):
     file = tmp_path / "features.hdf5"
     file.write_bytes(b"old")
-    for run in (lambda: extract(net, cut, PATHS), lambda: extract_and_save(net, cut, PATHS, file)):
-        with pytest.raises(
-            NetworkValidationError,
-            match=r"extract, batch \d: expected sequences of length \d as before, got \d. Pad the",
-        ):
-            run()
+    for run, more in ((extract, []), (extract_and_save, [file])):
+        with pytest.raises(error, match=text):
+            run(net, batches, PATHS, *more)
     assert file.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [file]
-
-
-def test_extract_of_parts_of_sequences(net, tmp_path):
-    parts = di.SequenceChunks(2, 3, shuffle=False, default=X, targets=Y, mask=M)
-    for run in (extract, extract_and_save):
-        with pytest.raises(ValidationError, match="expected whole sequences, got parts of some. "):
-            run(net, parts, PATHS, *[tmp_path / "features.hdf5"] * (run is extract_and_save))
-    assert not list(tmp_path.iterdir())
 
 
 def test_extract_of_one_row_per_sequence_over_different_lengths():

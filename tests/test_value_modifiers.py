@@ -104,6 +104,7 @@ def test_norms_of_any_size_are_constrained(dtype, scale):
         (vm.ClipValues(low=0), [0, 0, 0.5, 1.0]),
         (vm.ClipValues(low=0, high=None), [0, 0, 0.5, 2.0]),
         (vm.ClipValues(low=None, high=0.0), [-2.0, -0.5, 0, 0]),
+        (vm.ClipValues(0.5, 0.5), [0.5, 0.5, 0.5, 0.5]),
         (vm.MaskValues([1, 0, 0.5, 1]), [-2.0, 0, 0.25, 2.0]),
         (vm.FreezeValues([5, 6, 7, 8]), [5, 6, 7, 8]),
     ],
@@ -282,8 +283,7 @@ def test_checks_of_the_kind():
         vm.check_gradient_modifier("x")
 
 
-def test_bases_are_abstract():
-    with pytest.raises(NotImplementedError, match="ValueModifier does not define __call__"):
-        vm.ValueModifier()(None, None)
-    with pytest.raises(NotImplementedError, match="GradientModifier does not define __call__"):
-        vm.GradientModifier()(None, None, None)
+@pytest.mark.parametrize("kind", [vm.ValueModifier, vm.GradientModifier])
+def test_bases_are_abstract(kind):
+    with pytest.raises(NotImplementedError, match=f"{kind.__name__} does not define __call__"):
+        kind()(*[None] * (2 + (kind is vm.GradientModifier)))

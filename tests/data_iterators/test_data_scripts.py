@@ -188,10 +188,20 @@ TABLE = "size, weight,kind\n" + "".join(
 )
 
 
-def test_classes_in_a_table(load, tmp_path, capsys):
-    (tmp_path / "t.csv").write_text("\ufeff" + TABLE, "utf-8")
-    file = tmp_path / "t.hdf5"
-    load("create_table").main(tmp_path / "t.csv", "kind", "classification", file)
+@pytest.fixture
+def create_table(load, tmp_path):
+    """Return a function that writes a table and returns the file that the script makes of it."""
+
+    def create(table, column, task):
+        (tmp_path / "t.csv").write_text(table, "utf-8")
+        load("create_table").main(tmp_path / "t.csv", column, task, tmp_path / "t.hdf5")
+        return tmp_path / "t.hdf5"
+
+    return create
+
+
+def test_classes_in_a_table(create_table, capsys):
+    file = create_table("\ufeff" + TABLE, "kind", "classification")
     printed = capsys.readouterr().out
     assert "50 rows, columns size, weight\n" in printed
     assert "classes: large, small\n" in printed
@@ -209,24 +219,21 @@ def test_classes_in_a_table(load, tmp_path, capsys):
     assert_standard(batch["default"])
 
 
-def test_numbers_in_a_table(load, tmp_path):
+def test_numbers_in_a_table(create_table):
     rows = "".join(f"{i},7,{3 * i}\n" for i in range(20))
-    (tmp_path / "t.csv").write_text("a,constant,b\n" + rows)
-    load("create_table").main(tmp_path / "t.csv", "b", "regression", tmp_path / "t.hdf5")
-    training = load_data(tmp_path / "t.hdf5", "training")
+    file = create_table("a,constant,b\n" + rows, "b", "regression")
+    training, statistics = load_data(file, "training"), load_data(file, "statistics")
     assert np.array_equal(training["targets"][..., 0], 3 * training["default"][..., 0])
-    statistics = load_data(tmp_path / "t.hdf5", "statistics")
     assert statistics["default"][1, 1] == 1
     (batch,) = Normalize(Minibatches(100, **training), statistics)()
     assert_standard(batch["targets"])
 
 
-def test_words_in_a_table(load, tmp_path, capsys):
+def test_words_in_a_table(create_table, capsys):
     rows = "".join(f"{i},{['sand', ' clay', ''][i % 3]},{i}\n" for i in range(30))
-    (tmp_path / "t.csv").write_text("a,soil,b\n" + rows)
-    load("create_table").main(tmp_path / "t.csv", "b", "regression", tmp_path / "t.hdf5")
+    file = create_table("a,soil,b\n" + rows, "b", "regression")
     assert "30 rows, columns a, soil=clay, soil=sand\n" in capsys.readouterr().out
-    training = load_data(tmp_path / "t.hdf5", "training")["default"][0]
+    training = load_data(file, "training")["default"][0]
     assert np.array_equal(
         training[:, 1:], np.array([[0, 1], [1, 0], [0, 0]])[training[:, 0].astype(int) % 3]
     )
@@ -256,10 +263,9 @@ def changed(old, new):
     ],
     ids=lambda value: value[:40] if "\n" not in value else "",
 )  # fmt: skip
-def test_unfit_tables(load, tmp_path, table, column, task, match):
-    (tmp_path / "t.csv").write_text(table)
+def test_unfit_tables(create_table, tmp_path, table, column, task, match):
     with pytest.raises(FileFormatError, match=match):
-        load("create_table").main(tmp_path / "t.csv", column, task, tmp_path / "t.hdf5")
+        create_table(table, column, task)
     assert not (tmp_path / "t.hdf5").exists()
 
 

@@ -62,8 +62,7 @@ def test_texts_as_attributes(path):
         file.create_group("g").attrs["a"] = "b"
     with path.open("rb") as stream:
         root = open_hdf5(stream)
-        wanted = {"bytes": "abc", "text": "größer", "fixed": "xyz", "empty": ""}
-        assert root.attrs == wanted
+        assert root.attrs == {"bytes": "abc", "text": "größer", "fixed": "xyz", "empty": ""}
         assert root["g"].attrs == {}
 
 
