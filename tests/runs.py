@@ -141,28 +141,17 @@ ITERATORS = {
 }  # fmt: skip
 
 HIDDEN = {
-    "dense": lambda: [
-        layers.FullyConnected(6, "tanh", name="Hidden"),
-        layers.BatchNorm(name="Norm"),
-    ],
+    "dense": lambda: [layers.FullyConnected(6, "tanh", name="Hidden"),
+                      layers.BatchNorm(name="Norm")],
     "lstm": lambda: [layers.Lstm(4, name="Hidden"), layers.Gru(3)],
     "dropout": lambda: [layers.Dropout(0.2, name="First"), layers.FullyConnected(5, name="Hidden")],
-    "conv": lambda: [
-        layers.Convolution2D(3, (3, 3), name="Hidden"),
-        layers.BatchNorm(),
-        layers.Dropout(0.1, name="First"),
-    ],
-    "compact": lambda: [
-        layers.Lstm(4),
-        layers.FullyConnected(6, name="Hidden"),
-        layers.BatchNorm(),
-        layers.Gru(3),
-    ],
-    "modified": lambda: [
-        layers.FullyConnected(3, "tanh", name="Hidden"),
-        layers.Dropout(0.1, name="First"),
-    ],
-}
+    "conv": lambda: [layers.Convolution2D(3, (3, 3), name="Hidden"), layers.BatchNorm(),
+                     layers.Dropout(0.1, name="First")],
+    "compact": lambda: [layers.Lstm(4), layers.FullyConnected(6, name="Hidden"),
+                        layers.BatchNorm(), layers.Gru(3)],
+    "modified": lambda: [layers.FullyConnected(3, "tanh", name="Hidden"),
+                         layers.Dropout(0.1, name="First")],
+}  # fmt: skip
 
 MODIFIERS = {  # of the hidden layer called so: of values, of gradients
     "modified": (
