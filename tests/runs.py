@@ -1,7 +1,5 @@
 """Whole training runs of every kind, made anew from names: to interrupt, resume and compare."""
 
-from __future__ import annotations
-
 import atexit
 import io
 import os

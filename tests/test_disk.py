@@ -1,7 +1,5 @@
 """Files on disk: whole or not at all, regular ones only, and one writer at a time."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

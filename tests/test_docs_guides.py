@@ -1,7 +1,5 @@
 """Guides: both sides of translations compute the same, what tables name is there, servers serve."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

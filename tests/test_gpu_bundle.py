@@ -1,7 +1,5 @@
 """What is packed for a GPU machine without a network, and what of it is installed there."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The first hour on a GPU, on the tests' CUDA driver: what is known stays, the rest is repeated."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

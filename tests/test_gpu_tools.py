@@ -1,7 +1,5 @@
 """The benchmark on GPUs, and the compilation of all kernels, without a GPU."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import subprocess

@@ -1,8 +1,6 @@
 """Signals that wait, and what is left when they are let in or other threads come in between."""
 # ruff: noqa: PT012 (what comes after a signal belongs to it)
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import signal

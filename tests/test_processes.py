@@ -1,7 +1,5 @@
 """Networks in several threads and processes, and signals in the middle of compiled kernels."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import multiprocessing

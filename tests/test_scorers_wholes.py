@@ -1,7 +1,5 @@
 """Scores are those of scikit-learn, whatever the batches are, and NaN where there is none."""
 
-from __future__ import annotations
-
 import json
 import re
 import warnings

@@ -1,7 +1,5 @@
 """Training on batches of changing size below the largest: nothing grows, nothing is allocated."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Helpers on networks and data sets."""
 
-from __future__ import annotations
-
 import math
 
 import h5py

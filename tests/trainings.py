@@ -1,7 +1,5 @@
 """Steppers, trainers, hooks that call a function, threads and forks, for several tests."""
 
-from __future__ import annotations
-
 import functools
 import os
 import re

@@ -1,7 +1,5 @@
 """What several tests of data iterators use."""
 
-from __future__ import annotations
-
 import os
 from itertools import chain
 

@@ -1,7 +1,5 @@
 """Batches of sequences of different lengths."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

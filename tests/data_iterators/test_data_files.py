@@ -1,7 +1,5 @@
 """Data files: what is given, and what the errors say."""
 
-from __future__ import annotations
-
 import re
 
 import h5py

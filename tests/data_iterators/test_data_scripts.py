@@ -1,7 +1,5 @@
 """The scripts in examples/data, on small files of the same formats."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import re

@@ -1,7 +1,5 @@
 """NaN and infinity are refused, as early as they can be seen, with their place."""
 
-from __future__ import annotations
-
 import re
 
 import h5py

@@ -1,7 +1,5 @@
 """Batches from HDF5 files: their order, what is in memory, threads, and what can go wrong."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import re

@@ -1,7 +1,5 @@
 """Turned, covered, mixed and normalized data."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Data with one row for each sequence, (B, features...), beside those of every time step."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

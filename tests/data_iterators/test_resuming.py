@@ -1,7 +1,5 @@
 """Epochs that are continued: every iterator, from every batch."""
 
-from __future__ import annotations
-
 import json
 import re
 

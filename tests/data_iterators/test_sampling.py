@@ -1,7 +1,5 @@
 """Which sequences an epoch has: without the last batch, or drawn by weights."""
 
-from __future__ import annotations
-
 import io
 import os
 import re

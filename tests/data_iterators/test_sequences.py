@@ -1,7 +1,5 @@
 """Long sequences in consecutive parts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Batches from iterables and from data sets with items."""
 
-from __future__ import annotations
-
 from itertools import chain
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Files that are mapped, and what becomes of them while they are read."""
 
-from __future__ import annotations
-
 import os
 import re
 

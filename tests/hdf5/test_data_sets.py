@@ -1,7 +1,5 @@
 """Data sets: every type of elements, every layout, and bombs."""
 
-from __future__ import annotations
-
 import tracemalloc
 import zlib
 

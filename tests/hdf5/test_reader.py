@@ -1,7 +1,5 @@
 """Reading HDF5: everything that h5py writes by default, and what is refused."""
 
-from __future__ import annotations
-
 import os
 
 import h5py
