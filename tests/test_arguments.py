@@ -227,9 +227,8 @@ def test_options_that_are_handed_on_are_checked_and_own_annotations_are_not():
 
 @pytest.mark.parametrize("name", [*NEEDED, "Hdf5Minibatches"])
 def test_an_error_about_missing_arguments_names_the_class(name):
-    with pytest.raises(
-        (TypeError, BrainstormError), match=rf"^{FOUND[name].__name__}(.__init__\(\) miss|:)"
-    ):
+    text = rf"^{FOUND[name].__name__}(.__init__\(\) miss|:)"
+    with pytest.raises((TypeError, BrainstormError), match=text):
         FOUND[name]()
 
 

@@ -183,9 +183,8 @@ def test_a_description_never_runs_code():
 
 def test_one_name_for_two_classes_is_refused_unless_one_was_defined_again():
     registry = Registry("thing", "Import it.")
-    with pytest.raises(
-        UnknownTypeError, match=r"^unknown thing 'x'\. There are none\. Import it\.$"
-    ):
+    text = r"^unknown thing 'x'\. There are none\. Import it\.$"
+    with pytest.raises(UnknownTypeError, match=text):
         registry.get("x")
     first, again, other = (type("Thing", (), {"__module__": module}) for module in "bba")
     for thing in (first, again):

@@ -65,25 +65,14 @@ def test_a_crash_while_writing_leaves_what_was_there_and_no_temporary(tmp_path, 
     assert not existed or target.read_text() == "old"
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path):
-    folder = str(tmp_path / "none")
-    with (
-        pytest.raises(FileNotFoundError, match=f"^there is no folder {folder!r} for 'file.txt'$"),
-        atomic_file(f"{folder}/file.txt"),
-    ):
-        pass
-
-
 def test_a_crash_while_renaming_leaves_no_temporary(tmp_path, monkeypatch):
     def fail(path, target):
         raise OSError(5, "the cable")
 
     monkeypatch.setattr(Path, "replace", fail)
     for copies in ((), [tmp_path / "copy"]):
-        with (
-            pytest.raises(OSError, match="the cable"),
-            atomic_file(tmp_path / "file", copies) as file,
-        ):
+        temporary = atomic_file(tmp_path / "file", copies)
+        with pytest.raises(OSError, match="the cable"), temporary as file:
             file.write_text("x")
         assert os.listdir(tmp_path) == []
 
@@ -185,10 +174,13 @@ def test_what_becomes_a_fifo_between_the_look_and_the_opening_is_refused(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["none", "a\0b"])
-def test_a_file_that_is_not_there_is_named(tmp_path, name):
+def test_a_file_or_folder_that_is_not_there_is_named(tmp_path, name):
     path = str(tmp_path / name)
     text = f"^there is no file {re.escape(repr(path))}$"
     with pytest.raises(FileNotFoundError, match=text), open_regular(path):
+        pass
+    text = f"^there is no folder {re.escape(repr(path))} for 'file.txt'$"
+    with pytest.raises(FileNotFoundError, match=text), atomic_file(f"{path}/file.txt"):
         pass
 
 

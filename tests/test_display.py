@@ -24,9 +24,6 @@ def numbered(count, arrays=1):
     return Tree([group(f"L{i}", *children) for i in range(count)])
 
 
-# -- statistics -----------------------------------------------------------------------------------
-
-
 def test_statistics():
     assert Statistics.of(np.array([[1.0, -3.0], [5.0, 1.0]])) == (-3.0, 1.0, 5.0, 0, 0)
     values = np.array([np.nan, np.inf, -np.inf, 2.0, np.nan, 4.0], np.float32)
@@ -43,9 +40,6 @@ def test_statistics_without_a_finite_value(values):
 
 def test_the_mean_of_large_values_does_not_overflow():
     assert Statistics.of(np.full(4, 3e38, np.float32)).mean == pytest.approx(3e38)
-
-
-# -- text -----------------------------------------------------------------------------------------
 
 
 def test_columns_are_aligned():
@@ -89,9 +83,6 @@ def test_lists_of_lines_lose_their_middle():
     assert (shown[0], shown[50], shown[-1]) == ("0", "1 more", "last")
 
 
-# -- HTML -----------------------------------------------------------------------------------------
-
-
 def test_html_is_nested_and_says_the_paths():
     tree = Tree([group("Hidden", group("parameters", leaf("W", "Hidden.parameters.W")))], "Title")
     found = Page(tree._repr_html_()).elements
@@ -117,9 +108,6 @@ def test_html_is_escaped():
     }  # fmt: skip
     assert {name for _, attributes in found for name in attributes} == {"style", "title", "open"}
     assert text.count("alert") == 2 * 11  # nothing was left out
-
-
-# -- rich -----------------------------------------------------------------------------------------
 
 
 def test_rich_shows_a_tree_and_reads_no_markup():

@@ -63,9 +63,8 @@ def test_outputs_are_filled_in_and_other_blocks_left_alone(tmp_path):
 @pytest.mark.parametrize("name", ["layers", "handlers"])
 def test_pages_that_are_made_from_the_code_are_up_to_date(name):
     page = load(f"make_{name}_page")
-    assert page.PAGE.read_text(encoding="utf-8") == page.make_page(), (
-        f"run: python docs/make_{name}_page.py"
-    )
+    advice = f"run: python docs/make_{name}_page.py"
+    assert page.PAGE.read_text(encoding="utf-8") == page.make_page(), advice
 
 
 def test_every_page_is_in_the_table_of_contents():

@@ -37,16 +37,19 @@ def file(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("content", [CONTENT, NetworkFile({}, np.zeros(0), {}, "")])
-def test_what_was_written_is_read(tmp_path, content):
-    write_network_file(tmp_path / "net.hdf5", content)
-    again = read_network_file(str(tmp_path / "net.hdf5"))
+def assert_same(again, content):
     assert (again.description, again.comment) == (content.description, content.comment)
     assert again.parameters.dtype == content.parameters.dtype
     assert np.array_equal(again.parameters, content.parameters)
     assert again.persistent.keys() == content.persistent.keys()
     for path, values in content.persistent.items():
         assert np.array_equal(again.persistent[path], values)
+
+
+@pytest.mark.parametrize("content", [CONTENT, NetworkFile({}, np.zeros(0), {}, "")])
+def test_what_was_written_is_read(tmp_path, content):
+    write_network_file(tmp_path / "net.hdf5", content)
+    assert_same(read_network_file(str(tmp_path / "net.hdf5")), content)
 
 
 def test_the_file_says_what_it_is(file):
@@ -201,9 +204,7 @@ def test_a_run_file_is_a_network_file_with_more(tmp_path):
     assert again.trainer == {"@type": "Trainer"}
     assert alike(again.state, {"a": {"b": np.float32(0.5), "c": np.arange(3)}})
     for network in (again.network, read_network_file(tmp_path / "run.hdf5")):
-        assert network.description == CONTENT.description
-        assert np.array_equal(network.parameters, CONTENT.parameters)
-        assert network.persistent.keys() == CONTENT.persistent.keys()
+        assert_same(network, CONTENT)
     with h5py.File(tmp_path / "run.hdf5") as file:
         assert file.attrs["format"] == "Run file v1.0"
         assert set(file["arrays"]) == {"a.b", "a.c"}

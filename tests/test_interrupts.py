@@ -143,13 +143,11 @@ def test_all_signals_are_handled_even_if_the_first_handler_raises_an_error(alarm
 
 
 @needs_alarm
-def test_a_handler_that_is_set_within_the_block_stays():
-    before, received = signal.getsignal(signal.SIGALRM), []
-    signal.signal(signal.SIGALRM, lambda *_: None)
+def test_a_handler_that_is_set_within_the_block_stays(alarm):
+    received = []
     with uninterrupted():
         signal.signal(signal.SIGALRM, lambda *_: received.append(1))
     signal.raise_signal(signal.SIGALRM)
-    signal.signal(signal.SIGALRM, before)
     assert received == [1]
 
 
@@ -238,20 +236,18 @@ def test_an_extraction_may_be_interrupted_between_batches(tmp_path):
     net, path, given = make_network(), tmp_path / "found.hdf5", []
     net.set_handler(NumpyHandler(np.float64))
 
-    class Interrupting(Minibatches):
-        def __call__(self, handler=None):
-            for batch in super().__call__(handler):
-                given.append(len(given))
-                if len(given) == 2:
-                    interrupt()
-                yield batch
+    def interrupting(handler):
+        for batch in batches()(handler):
+            given.append(len(given))
+            if len(given) == 2:
+                interrupt()
+            yield batch
 
-    iterator = Interrupting(10, shuffle=False, **DATA)
     with pytest.raises(KeyboardInterrupt):
-        bs.tools.extract_and_save(net, iterator, ["H.outputs.default"], path)
+        bs.tools.extract_and_save(net, interrupting, ["H.outputs.default"], path)
     assert len(given) == 2
     assert not path.exists()
-    bs.tools.extract_and_save(net, iterator, ["H.outputs.default"], path)
+    bs.tools.extract_and_save(net, interrupting, ["H.outputs.default"], path)
     with h5py.File(path) as file:
         assert file["H.outputs.default"].shape == (1, 40, 4)
 

@@ -49,9 +49,6 @@ def rows(text):
     return {name: value.strip() for name, _, value in (line.partition("  ") for line in lines)}
 
 
-# -- info -----------------------------------------------------------------------------------------
-
-
 def test_info_of_a_network(net, network_file, capsys):
     assert main(["info", network_file]) == 0
     out, err = capsys.readouterr()
@@ -76,9 +73,6 @@ def test_info_of_a_run(run_file, capsys):
     assert found["log StopAfterEpoch"] == "reached max_epochs=3"
 
 
-# -- draw -----------------------------------------------------------------------------------------
-
-
 def test_draw(net, network_file, tmp_path, monkeypatch, capsys):
     output = tmp_path / "net.dot"
     assert main(["draw", network_file, str(output)]) == 0
@@ -87,9 +81,6 @@ def test_draw(net, network_file, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "graphviz", None)
     assert main(["draw", network_file]) == 2
     assert "pip install 'brainstorm[draw]'" in capsys.readouterr().err
-
-
-# -- check ----------------------------------------------------------------------------------------
 
 
 def test_check(network_file, run_file, capsys):
@@ -142,8 +133,6 @@ def test_check_reads_all_of_a_run(run_file, monkeypatch, capsys):
     assert main(["check", run_file]) == 1
     assert capsys.readouterr().err == f"brainstorm: {run_file}: no stepper\n"
 
-
-# -- as a program ---------------------------------------------------------------------------------
 
 OWN = """
 from brainstorm.layers import Layer
@@ -214,9 +203,6 @@ def test_only_damaged_files_are_called_so(network_file, tmp_path, capsys):
     ):
         assert main(["check", file]) == 2
         assert capsys.readouterr().err.startswith(text)
-
-
-# -- convert --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("library", ["onnx", "safetensors"])

@@ -170,10 +170,3 @@ def test_a_training_in_parts_is_resumed_in_the_middle_of_a_sequence(tmp_path: Pa
 def test_a_network_without_an_input_for_the_ends_is_told(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match=r"or add it to the out_shapes of the Input layer\.$"):
         make_trainer(epochs=1).train(classifier(), di.SequenceChunks(3, **DATA, **WHOLE))
-
-
-def test_a_network_comes_back_from_its_file(tmp_path: Path) -> None:
-    net = classifier(pooling="max")
-    net.save_as_hdf5(tmp_path / "net.hdf5")
-    same, data = Network.from_hdf5(tmp_path / "net.hdf5"), {"default": X, "mask": MASK}
-    np.testing.assert_array_equal(same.predict(data), net.predict(data))

@@ -62,9 +62,6 @@ def predictions(net):
     return net.get("Output.outputs.predictions"), net.get("Output.outputs.loss")
 
 
-# -- evaluate and run_network --------------------------------------------------------------------
-
-
 def test_evaluate(net, batches, predictions):
     before = net.get("parameters")
     right = predictions[0].argmax(axis=2)[..., None] == Y
@@ -146,8 +143,6 @@ def test_run_network_loads_batch_after_batch(net, batches):
         list(run_network(net, part))
     assert list(run_network(net, part, all_inputs=False)) == [0]
 
-
-# -- extract -------------------------------------------------------------------------------------
 
 PATHS = ["Output.outputs.predictions", "Rnn.outputs.default", "Rnn.internals.Ha"]
 
@@ -241,9 +236,6 @@ def test_what_cannot_be_extracted(net, batches, path, error, text):
     with pytest.raises(error, match=text) as caught:
         extract(net, batches, path)
     assert text != GROWS or str(caught.value).startswith(f"extract, buffer '{path}': {GROWS}")
-
-
-# -- arrays --------------------------------------------------------------------------------------
 
 
 @settings(max_examples=20)

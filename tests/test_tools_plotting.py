@@ -58,9 +58,6 @@ def image_of(figure):
     return values, figure.axes[0]
 
 
-# -- logs -----------------------------------------------------------------------------------------
-
-
 def test_logs_as_curves(tmp_path):
     figure = plot_logs(LOGS, ["training.*", "Monitor_B.W.avg"])
     (axes,) = figure.axes
@@ -158,9 +155,6 @@ def test_bands_of_monitors():
     corners = figure.axes[0].collections[0].get_paths()[0].vertices.tolist()
     assert {(0, -1), (0, 2), (1, -2), (1, 3)} == set(map(tuple, corners))
     assert len(plot_bands(LOGS, "Monitor_A").axes) == 1
-
-
-# -- buffers --------------------------------------------------------------------------------------
 
 
 def test_weights(images, tmp_path):

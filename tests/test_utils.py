@@ -14,8 +14,6 @@ from brainstorm.layers import FullyConnected, Input
 from brainstorm.network import Network
 from brainstorm.utils import get_by_path, get_normalized_path, progress_bar
 
-# -- names and nesting --------------------------------------------------------------------------
-
 
 @pytest.mark.parametrize("name", ["a", "_", "Layer_1", "defaults", "T"])
 @pytest.mark.parametrize("ending", ["", " b", ".b", "-b", "\n", "é"])
@@ -78,8 +76,6 @@ def test_sorting_by_index_puts_what_has_none_first():
     assert found == ["@type", "a", "b"]
 
 
-# -- paths --------------------------------------------------------------------------------------
-
 TREE = {"Lstm": {"internals": {"Fb": 5}, "outputs": {}}, "x": 1}
 
 
@@ -125,8 +121,6 @@ def test_leaves_are_flattened_in_order():
     assert utils.flatten_keys(nested) == ["b", "a.x.y", "a.c.d"]
 
 
-# -- shapes -------------------------------------------------------------------------------------
-
 shapes = st.lists(st.integers(1, 4), min_size=3, max_size=5).map(tuple)
 
 
@@ -153,9 +147,6 @@ def test_time_needs_three_dimensions(function):
     text = rf"^{function.__name__} needs at least 3 dimensions, got shape \(2, 3\)$"
     with pytest.raises(ValidationError, match=text):
         function(np.zeros((2, 3)))
-
-
-# -- texts --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,6 @@ IMAGES = RND.random_sample((2, 300, 6, 6, 3)).astype(np.float32)
 CLASSES = RND.randint(0, 4, (2, 300, 1))
 
 
-# -- images ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32, bool])
 def test_rotate_turns_whole_sequences(dtype):
     images = IMAGES.round().astype(dtype)
@@ -62,9 +59,6 @@ def test_cutout_covers_a_square(size, value):
     assert (len(areas) > 1) == (size in (2, 3))
     if size == 1:
         np.testing.assert_allclose(masks.mean(axis=0), 1 / 36, atol=0.04)
-
-
-# -- mixing ---------------------------------------------------------------------------------------
 
 
 def test_mixtures_have_the_same_partners_and_parts_under_all_names():
@@ -117,9 +111,6 @@ def test_classes_are_mixed_as_vectors():
 def test_mixing_arguments(arguments, match):
     with refused(match):
         MixUp(Undivided(default=IMAGES), **arguments)
-
-
-# -- normalization --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 300])

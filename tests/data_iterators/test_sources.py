@@ -16,9 +16,6 @@ def batches():
         yield {"default": X[:, start : start + 2], "n": [[[start]] * 2]}
 
 
-# -- iterables ------------------------------------------------------------------------------------
-
-
 class Repeatable:
     def __iter__(self):
         return batches()
@@ -80,9 +77,6 @@ def test_batches_that_differ(second):
     text = r"expected batches with the features {'default': \(4,\)} as in the first one, got {"
     with refused(text):
         next(epoch)
-
-
-# -- items ----------------------------------------------------------------------------------------
 
 
 class Items:
