@@ -56,11 +56,11 @@ def test_the_file_says_what_it_is(file):
     with h5py.File(file) as opened:
         assert opened.attrs["format"] == "Network file v2.0"
         assert opened.attrs["info"] == get_brainstorm_info().decode()
-        assert opened.attrs["comment"] == "größer"
         assert opened["parameters"].compression == "gzip"
-    write_network_file(file, CONTENT._replace(comment=""))
-    with h5py.File(file) as opened:
-        assert "comment" not in opened.attrs
+    for comment, written in (("größer", "größer"), ("", None), (3, "3"), ("a\udcff", "a?")):
+        write_network_file(file, CONTENT._replace(comment=comment))
+        with h5py.File(file) as opened:
+            assert opened.attrs.get("comment") == written
 
 
 @pytest.mark.parametrize(

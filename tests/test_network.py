@@ -746,10 +746,3 @@ def test_a_deep_network_makes_nothing_that_nobody_looks_for(monkeypatch):
         return made
 
     assert count(40) == count(3)
-
-
-@pytest.mark.parametrize(("comment", "written"), [(3, "3"), ("a\udcff", "a?")])
-def test_comments_are_written_as_text(net, comment, written, tmp_path):
-    net.save_as_hdf5(tmp_path / "net.hdf5", comment=comment)
-    with h5py.File(tmp_path / "net.hdf5") as file:
-        assert file.attrs["comment"] == written

@@ -180,23 +180,11 @@ def test_images_that_become_narrow_and_wide_again():
     assert net.predict(np.ones((1, 3, 8, 6, 2))).shape == (1, 3, 8, 6, 1)
 
 
-def test_a_whole_network_learns():
+def test_a_whole_network_is_the_chain_of_its_letters():
     net = net_from("D0.1 C4:3p1 B Pm2s2 F20 D")
     kinds = [kind for kind, _ in hidden(net)]
     assert kinds == ["Dropout", CONV, "BatchNorm", POOL, FULL, "Dropout"]
     assert net.output_name == "Output.outputs.predictions"
-    rnd = np.random.RandomState(0)
-    net.provide_external_data(
-        {"default": rnd.randn(1, 20, 8, 8, 1), "targets": rnd.randint(0, 10, (1, 20, 1))}
-    )
-    stepper = bs.training.MomentumStepper(0.05, 0.9)
-    stepper.start(net)
-    losses = []
-    for _ in range(30):
-        stepper.run()
-        losses.append(net.get_loss_values()["total_loss"])
-    # of 15 seeds the worst ends at 0.64
-    assert np.mean(losses[-3:]) < 0.7 * losses[0]
 
 
 @pytest.mark.parametrize(

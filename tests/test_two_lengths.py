@@ -30,7 +30,6 @@ from brainstorm.layers import (
 )
 from brainstorm.tools import evaluate, extract, generate
 from tests.networks import build, data_for, run_passes
-from tests.trainings import make_trainer
 
 
 def translator(
@@ -235,11 +234,13 @@ class Pairs(DataIterator):
             yield pairs(2 + seed % 2, 3, 2 + seed % 3, seed)
 
 
-def test_training_and_evaluation_with_changing_lengths() -> None:
-    net = translator()
-    before = evaluate(net, Pairs())["total_loss"]
-    make_trainer(stepper=bs.training.AdamStepper(0.03), epochs=15).train(net, Pairs())
-    assert evaluate(net, Pairs())["total_loss"] < 0.7 * before
+def test_losses_of_batches_with_changing_lengths_are_averaged() -> None:
+    net, losses = translator(), []
+    for batch in Pairs()():
+        net.provide_external_data(batch)
+        net.forward_pass()
+        losses.append(net.get_loss_values()["total_loss"])
+    assert evaluate(net, Pairs())["total_loss"] == pytest.approx(np.mean(losses))
 
 
 def test_what_is_over_s_can_be_predicted_and_extracted() -> None:

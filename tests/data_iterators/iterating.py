@@ -47,6 +47,18 @@ def only(iterator, name="default"):
     return batch[name]
 
 
+class Counted:
+    """An array on disk, as it were, and how many numbers each access has read."""
+
+    def __init__(self, array):
+        self.array, self.read = array, []
+        self.shape, self.dtype = array.shape, array.dtype
+
+    def __getitem__(self, key):
+        self.read.append(self.array[key].size)
+        return self.array[key]
+
+
 class Replacing(di.Wrapper):
     """Gives other data than the iterator that it wraps, which would refuse them."""
 
