@@ -311,13 +311,8 @@ VARIABLE = Variable(3, name="v")
         (lambda be, x: x["a"], "as index, got str. Several indices are an array"),
         (lambda be, x: x.T.reshape(6), r"reshaping to \(6,\) would copy"),
         (lambda be, x: x.reshape(5), "expected a shape of 6 elements, got 5"),
-        *(
-            (
-                lambda be, x, value=value: x.assign(value),
-                f"x: expected real numbers, got an .* {kind}",
-            )
-            for value, kind in (("abc", "<U3"), (None, "object"), (1j, "complex128"))
-        ),
+        *((lambda be, x, value=value: x.assign(value), f"x: expected real numbers, got a.* {kind}")
+          for value, kind in (("abc", "<U3"), (None, "object"), (1j, "complex128"))),
         (lambda be, x: be.exp(x, out=np.ones((2, 3))),
          "expected a tensor to assign to, got ndarray"),
         (lambda be, x: x.assign(VARIABLE + 1), r"tensors as variables, got v of shape \(3,\)"),

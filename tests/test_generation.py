@@ -291,13 +291,9 @@ def test_what_looks_ahead_is_refused_before_anything_is_computed(
         ({"steps": -1}, ValidationError, r"generate, steps: expected an int >= 0, got -1"),
         ({"steps": 2.0}, ValidationError, r"steps: expected an int >= 0, got 2\.0"),
         ({"steps": True}, ValidationError, r"steps: expected an int >= 0, got True"),
-        *(
-            ({"temperature": wrong}, ValidationError, f"{TEMPERATURE}, got {got}")
-            for wrong, got in (
-                *((-0.5, "-0.5"), (np.nan, "nan"), ("warm", "'warm'"), (10**400, "1000")),
-                (True, "True"),
-            )
-        ),
+        *(({"temperature": wrong}, ValidationError, f"{TEMPERATURE}, got {str(wrong)[:4]}")
+          for wrong in (-0.5, np.nan, 10**400, True)),
+        ({"temperature": "warm"}, ValidationError, f"{TEMPERATURE}, got 'warm'"),
         ({"seed": -1}, ValidationError, r"seed"),
         ({"start": []}, ValidationError, r"at least one, got \(0,\)"),
         ({"start": np.zeros((1, 1, 1, 1))}, ValidationError,

@@ -254,11 +254,8 @@ def test_wrong_shapes(kind, what):
         (vm.FreezeValues, [inf], ": weights: expected finite"),
         (vm.MaskValues, [[1], [2, 3]], ": mask: expected an array of numbers, with"),
         (vm.FreezeValues, "all", ": weights: expected an array of numbers, with"),
-        *(
-            (cls, v, f".factor: expected a finite number, got {v}")
-            for cls in (vm.L1Decay, vm.L2Decay)
-            for v in (None, nan)
-        ),
+        *((vm.L1Decay, v, f".factor: expected a finite number, got {v}") for v in (None, nan)),
+        *((vm.L2Decay, v, f".factor: expected a finite number, got {v}") for v in (None, nan)),
     ],
 )
 def test_arguments(cls, argument, text):

@@ -335,10 +335,8 @@ STD = "standard deviation: expected a finite number >= 0, got "
         *((di.Pad, [wrong], f"expected an int size >= 0, got {wrong}") for wrong in (-1, 1.0)),
         (di.Pad, [1, "x"], "expected a number as value, got 'x'"),
         (di.Cutout, [0], "expected an int size >= 1, got 0"),
-        *(
-            (di.RandomCrop, [wrong], PART + re.escape(f"{wrong}"))
-            for wrong in [(5, 5), (0, 5), (1, 2, 3), 3, (1.0, 2.0)]
-        ),
+        *((di.RandomCrop, [wrong], PART + re.escape(f"{wrong}"))
+          for wrong in [(5, 5), (0, 5), (1, 2, 3), 3, (1.0, 2.0)]),
         (di.OneHot, [4],
          r"expected one class number \(T, B, 1\), got features \(4, 5, 3\)\. Sever"),
         (di.MultiHot, [4], r"expected class numbers \(T, B, n\), got features \(4, 5, 3\)"),
