@@ -271,7 +271,7 @@ def endless():
         (lambda: data_iterators.save_data(f"{tempfile.gettempdir()}/endless.hdf5", endless()),
          "save_data: expected dictionaries that end somewhere, got one that contains itself."),
         (lambda: training.SgdStepper(1e39),
-         "SgdStepper.learning_rate: expected a number >= 0, finite in float32, got 1e+39."),
+         "SgdStepper.learning_rate: expected a number in [0, 3.40282e+38], got 1e+39."),
         (lambda: network().initialize({"In*": 1, "default": 0}),
          "reference 'In*': expected a layer with parameters of its own, got Input."),
         (lambda: network().get_loss_values(),

@@ -247,7 +247,7 @@ def test_wrong_shapes(kind, what):
     ("cls", "argument", "text"),
     [
         *(
-            (vm.ConstrainL2Norm, v, rf".limit: expected a number in \(0, inf\), got {v}")
+            (vm.ConstrainL2Norm, v, f".limit: expected a finite number > 0, got {v}")
             for v in (0, inf, nan)
         ),
         (vm.MaskValues, [nan], ": mask: expected finite numbers"),
