@@ -198,10 +198,10 @@ def masked_network() -> bs.Network:
     return net
 
 
-def test_other_inputs_are_given_for_all_steps_that_are_read() -> None:
-    net = masked_network()
-    mask = np.ones((10, 1, 1))
-    mask[[1, 5]] = 0
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_other_inputs_are_given_for_all_steps_that_are_read(seed: int) -> None:
+    net, mask = masked_network(), np.random.RandomState(seed).randint(0, 2, (10, 1, 1))
+    mask[0] = 1
     written = generate(net, {"default": START, "mask": mask}, 7, temperature=0)
     codes = np.concatenate([START, written])[:-1].reshape(-1, 1, 1)
     whole = net.predict({"default": codes, "mask": mask})
