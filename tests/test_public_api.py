@@ -50,6 +50,7 @@ brainstorm                  generate_architecture Trainer __version__ initialize
 brainstorm                  value_modifiers tools hooks layers handlers training scorers
 brainstorm                  describable structure randomness utils optional
 brainstorm.layers           Layer
+brainstorm.layers.base_layer                    Layer get_layer_class_from_typename
 brainstorm.layers.batch_normalization_layer     BatchNormLayerImpl
 brainstorm.layers.convolution_layer_2d          Convolution2DLayerImpl
 brainstorm.layers.dropout_layer                 DropoutLayerImpl

@@ -186,6 +186,7 @@ def test_description_is_strict_json_and_comes_back(name):
     text = json.dumps(get_description(modifier), allow_nan=False)
     again = create_from_description(json.loads(text))
     assert type(again) is type(modifier)
+    assert (again.layer_name, again.view_name) == ("Dense", "W")
     assert json.dumps(get_description(again)) == text
     results = [2 * start, 2 * start]
     for each, gradients in zip((modifier, again), results, strict=True):
