@@ -8,6 +8,7 @@ C around it.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -177,6 +178,7 @@ def _extremes(type_: str) -> tuple[str, str]:
     return f"(-{2 ** (bits - 1) - 1}LL - 1)", f"{2 ** (bits - 1) - 1}LL"
 
 
+@functools.cache
 def typed(c: str, type_: str) -> str:
     """Return a snippet of the operator table for one element type."""
     lowest, highest = _extremes(type_)

@@ -149,9 +149,10 @@ def linearise(
         ValidationError: If something other than an expression is given.
     """
     roots = listed(trees)
-    if lower:
-        roots = _lowered(roots)
     order = postorder(roots)
+    if lower and any(isinstance(x, OpTreeNode) and get_operator(x.op).lowering for x in order):
+        roots = _lowered(roots)
+        order = postorder(roots)
     builder = _Builder([*inputs, *order])
     for node in order:
         if isinstance(node, OpTreeNode):

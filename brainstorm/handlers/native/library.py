@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from brainstorm.errors import MissingDependencyError
+from brainstorm.handlers.native.signal_stack import provide_signal_stack
 from brainstorm.handlers.threads import load_library
 
 VARIABLE = "BRAINSTORM_ONEDNN"
@@ -115,6 +116,9 @@ class Handle(c_void_p):
 
 class _Used(threading.local):
     count = 0
+
+    def __init__(self) -> None:  # in each thread that comes here
+        provide_signal_stack()
 
 
 def _many() -> int:
