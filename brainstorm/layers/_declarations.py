@@ -39,11 +39,13 @@ def change_option(layer: Any, option: str, value: Any) -> Any:
 
 
 def _set_option(layer: Any, option: str, value: Any) -> Any:
-    constraint = layer.expected_kwargs[option]
-    if value not in constraint:
-        raise layer.fail(f"expected {constraint.expected}, got {value!r}.", option=option)
-    layer.kwargs[option] = constraint.convert(value)
-    return layer.kwargs[option]
+    if isinstance(layer.expected_kwargs, Mapping):
+        constraint = layer.expected_kwargs[option]
+        if value not in constraint:
+            raise layer.fail(f"expected {constraint.expected}, got {value!r}.", option=option)
+        value = constraint.convert(value)
+    layer.kwargs[option] = value
+    return value
 
 
 def check_inputs(layer: Any) -> None:

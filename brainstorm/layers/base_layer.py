@@ -59,7 +59,8 @@ class Layer(Traceable):
     optional_inputs: Collection[str] = ()
     #: Names of the options; as a mapping, each with its constraint.
     expected_kwargs: Collection[str] | Mapping[str, Constraint] = frozenset()
-    #: Options that may be set at any time, as attributes; all others of a built-in layer are fixed.
+    #: Options that may be set at any time, as attributes, and are saved then. All others of a
+    #: built-in layer are fixed.
     changeable_kwargs: Collection[str] = ()
 
     #: Inputs without deltas, parameters without gradients, and outputs whose deltas are ignored.
@@ -90,7 +91,7 @@ class Layer(Traceable):
     #: Buffers that must be adjacent: category to tuples of names; see `BufferView.joint`.
     joint_buffers: Mapping[str, Iterable[tuple[str, ...]]] = {}
 
-    _has_fixed_options: bool = False  # until it is constructed
+    _watched: Collection[str] = ()  # none until it is constructed
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -137,10 +138,11 @@ class Layer(Traceable):
         if self.is_per_sequence:
             self._take_sequences(given)
         _declarations.check_connections(self)
-        self._has_fixed_options = type(self).__module__.startswith("brainstorm.")
+        is_built_in = type(self).__module__.startswith("brainstorm.")
+        self._watched = self.expected_kwargs if is_built_in else self.changeable_kwargs
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if self._has_fixed_options and name in self.expected_kwargs:
+        if name in self._watched:
             value = _declarations.change_option(self, name, value)
         super().__setattr__(name, value)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from brainstorm import layers as bl
+from brainstorm.constraints import number
 from brainstorm.errors import LayerValidationError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.network import Network
@@ -104,17 +105,23 @@ def test_a_changed_option_is_checked() -> None:
         assert net.architecture == before
 
 
-def test_options_of_own_layers_are_their_own() -> None:
-    """They may be counters, for instance, as in layers for Brainstorm 2015."""
+@pytest.mark.parametrize("changeable", [(), ("count",)])
+@pytest.mark.parametrize("expected", [("count",), {"count": number(0)}], ids=["names", "checked"])
+def test_options_of_own_layers_are_kept_if_the_class_says_so(changeable, expected):
+    """Else they may be counters, for instance, as in layers for Brainstorm 2015."""
 
     class CountingLayerImpl(bl.Layer):
-        expected_kwargs = ("count",)
+        expected_kwargs = expected
+        changeable_kwargs = changeable
 
-        def setup(self, kwargs: Any, in_shapes: Any) -> Any:
+        def setup(self, kwargs, in_shapes):
             self.count = kwargs.get("count", 0)
             return {"default": in_shapes["default"]}, {}, {}
 
     own = ConstructionWrapper.create(CountingLayerImpl)
     layer = build_layer(own, {"default": ("T", "B", 2)})
     layer.count += 1
-    assert (layer.count, layer.kwargs) == (1, {})
+    assert (layer.count, layer.kwargs) == (1, {"count": 1} if changeable else {})
+    if changeable and isinstance(expected, dict):
+        with pytest.raises(LayerValidationError, match="'count': expected a finite number >= 0"):
+            layer.count = -1
