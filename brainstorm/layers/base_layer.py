@@ -139,7 +139,7 @@ class Layer(Traceable):
             self._take_sequences(given)
         _declarations.check_connections(self)
         is_built_in = type(self).__module__.startswith("brainstorm.")
-        self._watched = self.expected_kwargs if is_built_in else self.changeable_kwargs
+        self._watched = tuple(self.expected_kwargs if is_built_in else self.changeable_kwargs)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self._watched:
