@@ -112,15 +112,16 @@ def number(
     """A finite number in an interval, whose ends are included unless they are open."""
     least = -sys.float_info.max if low is None else low
     most = sys.float_info.max if high is None else high
-    if high is None:
-        end = "" if low is None else f" {'>' if low_open else '>='} {low:g}"
-        expected = f"a finite number{end}"
-    else:
+    if low is not None and high is not None:
         expected = f"a number in {'[('[low_open]}{low:g}, {high:g}{'])'[high_open]}"
-    above, below = (gt if low_open else ge), (lt if high_open else le)
+    else:
+        above = "" if low is None else f" {'>' if low_open else '>='} {low:g}"
+        below = "" if high is None else f" {'<' if high_open else '<='} {high:g}"
+        expected = f"a finite number{above}{below}"
+    exceeds, stays = (gt if low_open else ge), (lt if high_open else le)
     return Constraint(
         expected,
-        lambda v: is_number(v) and above(float(v), least) and below(float(v), most),
+        lambda v: is_number(v) and exceeds(float(v), least) and stays(float(v), most),
         convert=plain,
     )
 

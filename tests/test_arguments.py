@@ -17,6 +17,7 @@ import pytest
 
 import brainstorm as bs
 from brainstorm import data_iterators, hooks, initializers, scorers, training, value_modifiers
+from brainstorm.constraints import number
 from brainstorm.data_iterators import Minibatches
 from brainstorm.describable import Describable
 from brainstorm.errors import (
@@ -303,3 +304,21 @@ def test_a_state_of_something_else_is_refused(name, state):
     stateful = FOUND[name](**NEEDED.get(name, {}))
     with pytest.raises(BrainstormError, match=name):
         stateful.set_state(state)
+
+
+@pytest.mark.parametrize(
+    ("limits", "text", "within", "outside"),
+    [
+        ({}, "a finite number", [-1e300, 0], [math.inf, math.nan, True, "1"]),
+        ({"low": 0}, "a finite number >= 0", [0, 1e300], [-1]),
+        ({"low": 0, "low_open": True}, "a finite number > 0", [1e-300], [0]),
+        ({"high": 2}, "a finite number <= 2", [2, -1e300], [2.5, -math.inf]),
+        ({"high": 2, "high_open": True}, "a finite number < 2", [1.5], [2]),
+        ({"low": 0, "high": 1, "high_open": True}, "a number in [0, 1)", [0, 0.5], [1, -0.5]),
+    ],
+)
+def test_intervals_of_numbers(limits, text, within, outside):
+    interval = number(**limits)
+    assert interval.expected == text
+    assert all(value in interval for value in within)
+    assert not any(value in interval for value in outside)
