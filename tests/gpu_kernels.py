@@ -1,9 +1,9 @@
 """Every kernel of ours, once: for NVIDIA's sanitizers, which slow kernels down a hundredfold.
 
-    python -m tests.gpu_kernels [--smoke]
+    python -m tests.gpu_kernels [--smoke] [--precision NAME ...]
 
-All operations of the handler, and tiny training steps of all kinds, as graphs and one by one. With
-``--smoke`` a few operations, and steps of one kind.
+All operations of the handler, and tiny training steps of all kinds, as graphs and one by one, in
+some or all precisions. With ``--smoke`` a few operations, and steps of one kind.
 """
 
 import argparse
@@ -19,14 +19,18 @@ def main() -> None:
     """Run them."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--smoke", action="store_true", help="a few of them")
-    is_smoke = parser.parse_args().smoke
+    parser.add_argument(
+        "--precision", nargs="+", choices=gpu_ours.PRECISIONS, default=gpu_ours.PRECISIONS
+    )
+    arguments = parser.parse_args()
+    is_smoke = arguments.smoke
     missing = cudashim.available()
     if missing:
         raise SystemExit(missing)
     operations = ["add_tt", "dot_mm"] if is_smoke else None
     check_handler(PyCudaHandler(seed=1), operations, properties=["results equal the reference"])
     for workload in GPU_WORKLOADS[: 1 if is_smoke else None]:
-        for precision in gpu_ours.PRECISIONS:
+        for precision in arguments.precision:
             for timed in gpu_ours.contestants(shrunk(workload), precision).values():
                 timed.call()
     print("all kernels ran")

@@ -28,8 +28,9 @@ from tools.gpu_results import Results
 
 __all__ = ["main"]
 
-#: Of compute-sanitizer.
-SANITIZERS = ("memcheck", "racecheck", "synccheck")
+#: Of compute-sanitizer, with arguments of the program that it looks at: racecheck fails in kernels
+#: of NVIDIA's libraries for tensor cores.
+SANITIZERS = {"memcheck": (), "racecheck": ("--precision", "float32"), "synccheck": ()}
 PROPERTY_TESTS = ("tests/handlers", "-k", "pycuda")
 #: What is small enough for the tests' driver, which is a thousand times slower.
 SMALL_TESTS = ("tests/handlers/pycuda/test_compilers.py", "tests/handlers/pycuda/test_transfers.py")
@@ -125,21 +126,14 @@ def sanitize(hour: Hour) -> None:
         print("NO compute-sanitizer HERE: NOBODY LOOKED FOR RACES AND ILLEGAL ACCESSES")
         return
     names = [name for file in FILES for name in re.findall(r"void (\w+)\(", file_source(file))]
-    ours = f"--kernel-name=regex=^((loop|steps)_[0-9a-f]+|{'|'.join(names)})$"
+    ours = f"--kernel-name=regex=^((loop|steps|few_rows)_[0-9a-f]+|{'|'.join(names)})$"
     alone = ("--target-processes", "application-only")
-    without_cudnn = ("env", "BRAINSTORM_CUDNN=off")  # racecheck fails in some of its kernels
-    for tool in SANITIZERS:
-        sanitizer = (
-            *without_cudnn,
-            "compute-sanitizer",
-            "--tool",
-            tool,
-            "--error-exitcode",
-            "9",
-            ours,
-        )
-        smoke = ("--smoke",) if hour.is_smoke else ()
-        hour.step(tool, *sanitizer, *alone, sys.executable, "-m", "tests.gpu_kernels", *smoke)
+    without_cudnn = ("env", "BRAINSTORM_CUDNN=off")  # racecheck fails in some of its kernels, too
+    for tool, precision in SANITIZERS.items():
+        sanitizer = ("compute-sanitizer", "--tool", tool, "--error-exitcode", "9", ours, *alone)
+        program = (sys.executable, "-m", "tests.gpu_kernels", *precision)
+        smoke = ("--smoke",) * hour.is_smoke
+        hour.step(tool, *without_cudnn, *sanitizer, *program, *smoke)
         print(tool, json.dumps(hour.results.lines.get(tool, {})), flush=True)
 
 

@@ -115,9 +115,9 @@ def _groups() -> Iterator[Group]:
 
 
 def _recurrences() -> Iterator[Kernel]:
-    """Yield recurrences of the sizes of an LSTM with 100 units, with and without shared memory."""
-    rows, size = 10, 100
-    for turned, room in itertools.product((False, True), (0, 1 << 16)):
+    """Yield recurrences of the sizes of an LSTM with 128 units, whose matrix is kept or changes."""
+    rows, size = 10, 128
+    for turned, move in itertools.product((False, True), (0, 4)):
         n, k = (4 * size, size) if turned else (size, 4 * size)
         a, b, out = (aligned_zeros(shape, "f") for shape in ((rows, k), (n, k), (rows, n)))
         addresses = [address_of(array) for array in (a, b, out)]
@@ -125,8 +125,8 @@ def _recurrences() -> Iterator[Kernel]:
         product = Product(*addresses, False, turned, rows, n, k, k, ldb, n, True)
         (piece,) = _pieces(activation_formula("tanh").program(out), out, [out], False)
         parts = [ProductPart(product), LoopsPart([split(piece.walks[0], (rows, n))])]
-        moves = [(0,) * len(part.pointers) for part in parts]
-        yield Recurrence(rows, 9, parts, moves).kernel(room)[0]
+        moves = [(0, move, 0), (0,) * len(parts[1].pointers)]
+        yield Recurrence(rows, 9, parts, moves).kernel(48 << 10)[0]
 
 
 def _array(type_: str) -> Any:

@@ -64,6 +64,9 @@ class Handler(
 
     #: Whether networks and steppers replay traces, instead of calling the layers.
     replays: bool = True
+    #: Rows of a product with a triangular matrix that are worth a call of their own, which leaves
+    #: out what is zero (measured).
+    causal_rows: int = 256
     #: The state of each thread that uses the handler.
     running: State
     #: Arrays that many operations use, by name.

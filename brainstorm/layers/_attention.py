@@ -18,9 +18,7 @@ from brainstorm.utils import (
     product,
 )
 
-#: Queries of a causal layer that are processed together (measured).
-BLOCK = 256
-#: The same for any layer that does not keep weights.
+#: Queries that are processed together by a layer that does not keep weights (measured).
 SMALL_BLOCK = 32
 
 
@@ -193,7 +191,8 @@ class AttentionLayer(MaskedLayer):
         keys is the first: scratch memory has its size from the beginning, so that no call that
         holds less has to be built again.
         """
-        size = SMALL_BLOCK if self.is_blockwise else BLOCK if self.causal else queries
+        whole = self.handler.causal_rows if self.causal else queries
+        size = SMALL_BLOCK if self.is_blockwise else whole
         ends = [(start, min(start + size, queries)) for start in range(0, queries, size)][::-1]
         return [(start, stop, stop if self.causal else keys) for start, stop in ends]
 

@@ -205,13 +205,12 @@ class CudaLoopText(LoopText):
 
     def row(self) -> None:
         """Add the loop for one row, by all workers of a column."""
-        inner = range(1, self.loop.rank)
         self.sizes()
         self.shared_parts()
-        self.put(f"const {self.index} terms = {lengths(inner)};")
+        self.put(f"const {self.index} terms = {lengths(self.axes)};")
         self.start()
-        self.put(f"const {self.index} i0 = item;")
-        self.terms([self], inner, "0", "terms")
+        self.indices(self.kept)
+        self.terms([self], self.axes, "0", "terms")
         if self.reductions:
             self.join_workers()
             self.put("if (worker == 0 && item < items) {")

@@ -38,9 +38,10 @@ class Structure:
     """What a kernel is compiled from.
 
     Attributes:
-        loops: What it does. By rows: one loop after the other for each row, which is a step of the
-            first axis of each loop, that is not reduced. Else, side by side: loops with the same
-            axes, element by element, and after them loops over the results of their reductions.
+        loops: What it does. By rows: one loop after the other for each row, which is a place on
+            the first axes of each loop; the others are marked as reduced. Else, side by side: loops
+            with the same axes, element by element, and after them loops over the results of their
+            reductions.
         accesses: Of the arrays that the loops read, then write, loop by loop.
         index: The type of numbers and indices; 'int' if all of them fit, else 'ptrdiff_t'.
         by_rows: Which of these; it says as well whether `row_blocks` or `blocks_of` is the grid,

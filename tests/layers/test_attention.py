@@ -5,6 +5,7 @@ import pytest
 
 from brainstorm.errors import LayerValidationError, NetworkValidationError, UnknownPathError
 from brainstorm.handlers import NativeHandler, NumpyHandler
+from brainstorm.handlers.base_handler import Handler
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import (
     FullyConnected,
@@ -53,7 +54,7 @@ def test_attention_forward(causal):
 def test_attention_in_blocks_is_the_same(steps, monkeypatch):
     inputs, found = sequences(steps, 2, 5), []
     for block in (100, 3):
-        monkeypatch.setattr(_attention, "BLOCK", block)
+        monkeypatch.setattr(Handler, "causal_rows", block)
         harness = run(MultiHeadSelfAttention(2, 6, True), inputs)
         run_backward(harness)
         paths = [*harness.delta_paths, *harness.gradient_paths, "outputs.default"]

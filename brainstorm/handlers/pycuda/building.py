@@ -211,7 +211,7 @@ class Building:
         a, transa = self._factor(a, transa)
         b, transb = self._factor(b, transb)
         product = _product(a, b, target, transa, transb, add)
-        if is_repeated and has_few_rows(product):
+        if is_repeated and has_few_rows(self.device, product):
             self.launch(product_launch(self.device, product), [target], [a, b], product)
             return
         if self.handler._compute == "bf16":
@@ -242,11 +242,16 @@ class Building:
             known = self.handler._halves.setdefault(array.memory, known)
         half = known.get(_place(array))
         if half is None:
-            shape = (*array.shape[:-1], -(-array.shape[-1] // _HALF_ROW) * _HALF_ROW)
+            # In the order of the array, so that the kernel that writes this can write that as well.
+            order = sorted(range(array.ndim - 1), key=lambda axis: -array.strides[axis])
+            outer = tuple(array.shape[axis] for axis in order)
+            shape = (*outer, -(-array.shape[-1] // _HALF_ROW) * _HALF_ROW)
+            axes = (*sorted(range(array.ndim - 1), key=order.__getitem__), array.ndim - 1)
             size = 2 * math.prod(shape) + sum(other.nbytes for other in known.values())
             if array.memory is None or size > array.memory.size:
-                return self.temporary(shape, np.uint16)
-            half = known[_place(array)] = DeviceArray.new(self.device, shape, np.uint16)
+                return self.temporary(shape, np.uint16).transpose(axes)
+            half = DeviceArray.new(self.device, shape, np.uint16).transpose(axes)
+            known[_place(array)] = half
         self.kept.append(half)
         return half
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from brainstorm.handlers.pycuda.blas import Product
 from brainstorm.handlers.pycuda.driver import Device
-from brainstorm.handlers.pycuda.groups import Group, Span, Walk, grouped, meet
+from brainstorm.handlers.pycuda.groups import Group, Span, Walk, grouped, in_parts, meet
 from brainstorm.handlers.pycuda.launches import Launch, looping_blocks, packed_launch
 from brainstorm.handlers.pycuda.modules import loop_kernel
 from brainstorm.handlers.pycuda.structures import structure_of
@@ -82,8 +82,25 @@ def fused(pieces: Iterable[Piece]) -> list[Piece]:
     """Return the pieces, of which those are joined that can be, in an order that gives the same."""
     placed: list[Piece] = []
     for piece in _once(pieces):
-        _place(piece, placed)
+        for part in _in_parts(piece, placed):
+            _place(part, placed)
     return placed
+
+
+def _in_parts(piece: Piece, placed: Sequence[Piece]) -> list[Piece]:
+    """Return a copy as pieces that may be joined with the one that has written what it reads."""
+    if len(piece.walks) == 1:
+        for other in reversed(placed[-MOST_PASSED:]):
+            if meet(other.writes, piece.reads):
+                found = max(
+                    (in_parts(piece.walks[0], walk) for walk in other.walks), key=len, default=[]
+                )
+                return (
+                    [Piece.of_loop(walk, piece.keep) for walk in found]
+                    if len(found) > 1
+                    else [piece]
+                )
+    return [piece]
 
 
 def _once(pieces: Iterable[Piece]) -> Iterator[Piece]:
@@ -151,7 +168,7 @@ def launched(device: Device, piece: Piece) -> Launch:
     addresses = [address for walk in walks for address in walk.pointers]
     lead = next((walk for walk in walks if walk.reductions), walks[0])
     if by_rows:
-        blocks = row_blocks(lead.sizes[0], max(walk.terms for walk in walks))
+        blocks = row_blocks(lead.results, max(walk.terms for walk in walks))
     else:
         blocks = blocks_of(lead.loop, lead.sizes)
         if shares(lead.loop):

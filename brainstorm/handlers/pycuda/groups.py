@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -73,6 +74,13 @@ class Rows(NamedTuple):
             for place in (apart, apart - period)
         )
 
+    def is_beside(self, other: Rows) -> bool:
+        """Return whether no row overlaps any row of other ones, which lie between them."""
+        if self.step <= 0 or self.step != other.step:
+            return False
+        apart = (other.start - self.start) % self.step
+        return self.width <= apart <= self.step - other.width
+
 
 @dataclasses.dataclass(frozen=True)
 class Walk:
@@ -101,8 +109,8 @@ class Walk:
 
     @property
     def terms(self) -> int:
-        """What there is to do in a row, the first axis being that of rows."""
-        return math.prod(self.sizes[1:])
+        """What there is to do for a result."""
+        return math.prod(itertools.compress(self.sizes, self.loop.reduced))
 
     @property
     def results(self) -> int:
@@ -147,11 +155,14 @@ class Walk:
         steps = self.steps(array)[first_axis:], self.sizes[first_axis:]
         return _span(start, item, zip(*steps, strict=True))
 
-    def rows(self, array: int) -> Rows:
-        """Return the rows of an array, the first axis being that of rows."""
-        start, stop = self.span(array, 1)
-        is_written = array >= len(self.loop.reads)
-        return Rows(start, stop - start, self.steps(array)[0], is_written)
+    def rows(self, array: int, axes: int = 1) -> Rows:
+        """Return the rows of an array: the places on so many of the first axes."""
+        steps, is_written = self.steps(array), array >= len(self.loop.reads)
+        if any(steps[k - 1] != steps[k] * self.sizes[k] for k in range(1, axes)):
+            start, stop = self.span(array)  # at different distances: all may be accessed by each
+            return Rows(start, stop - start, 0, is_written)
+        start, stop = self.span(array, axes)
+        return Rows(start, stop - start, steps[axes - 1], is_written)
 
 
 class Group(NamedTuple):
@@ -206,18 +217,52 @@ def split(walk: Walk, sizes: tuple[int, ...]) -> Walk | None:
     )
 
 
+def in_parts(walk: Walk, before: Walk) -> list[Walk]:
+    """Return a copy as copies of the columns that a loop before it has written, if these are all.
+
+    So are the deltas of the gates of an LSTM rounded, which are one factor of a product.
+    """
+    is_copy = len(walk.accessed) == 2 and not (walk.reductions or walk.loop.file)
+    if not is_copy or len(before.sizes) != 2 or before.reductions:
+        return [walk]
+    rows, columns = before.sizes
+    shaped = split(walk, (rows, walk.results // rows)) if walk.loop.rank == 1 else walk
+    if shaped is None or shaped.loop.rank != 2 or shaped.sizes[0] != rows:
+        return [walk]
+    size, width = shaped.item_sizes[0], shaped.sizes[1]
+    written = range(len(before.loop.reads), before.loop.arrays)
+    places = (
+        (before.pointers[k] - shaped.pointers[0]) // size
+        for k in written
+        if before.steps(k) == shaped.steps(0) and before.item_sizes[k] == size
+    )
+    starts = sorted(place for place in places if 0 <= place < width)
+    if starts != list(range(0, width, columns)) or width % columns or shaped.steps(0)[1] != size:
+        return [walk]
+    moves = [
+        [start * step for step in (s[1] for s in map(shaped.steps, (0, 1)))] for start in starts
+    ]
+    return [
+        dataclasses.replace(
+            shaped,
+            sizes=before.sizes,
+            pointers=tuple(map(operator.add, shaped.pointers, move)),
+        )
+        for move in moves
+    ]
+
+
 # -- row by row ------------------------------------------------------------------------------------
 
 
 def _row_by_row(walks: Sequence[Walk], reductions: Sequence[Walk]) -> Group | None:
     if not reductions or not all(map(_reduces_rows, reductions)):
         return None
-    rows = reductions[0].sizes[0]
+    rows = reductions[0].results
     shaped: list[Walk] = []
     for walk in walks:
-        is_split = walk.sizes[0] != rows and not walk.reductions
-        rowed = split(walk, (rows, walk.sizes[0] // rows)) if is_split else walk
-        if rowed is None or rowed.sizes[0] != rows or rowed.terms > MOST_TERMS:
+        rowed = _rowed(walk, rows)
+        if rowed is None or rowed.terms > MOST_TERMS:
             return None
         if not all(_keep_to_rows(before, rowed) for before in shaped):
             return None
@@ -230,16 +275,35 @@ def _row_by_row(walks: Sequence[Walk], reductions: Sequence[Walk]) -> Group | No
 
 def _reduces_rows(walk: Walk) -> bool:
     """Return whether a loop reduces each row to one element, and is best done by one block each."""
-    is_first_kept = walk.loop.reduced[0] is False and all(walk.loop.reduced[1:])
+    reduced = list(walk.loop.reduced)
+    is_first_kept = not reduced[0] and reduced == sorted(reduced)
     return is_first_kept and blocks_of(walk.loop, walk.sizes).chunks == 1
+
+
+def _rowed(walk: Walk, rows: int) -> Walk | None:
+    """Return a loop whose first axes are so many rows, the others being as if they were reduced."""
+    if walk.reductions:
+        return walk if walk.results == rows else None
+    whole = list(itertools.accumulate(walk.sizes, operator.mul))
+    if rows in whole:
+        axes, shaped = whole.index(rows) + 1, walk
+    elif (found := split(walk, (rows, walk.sizes[0] // rows))) is not None:
+        axes, shaped = 1, found
+    else:
+        return None
+    reduced = tuple(axis >= axes for axis in range(shaped.loop.rank))
+    return dataclasses.replace(shaped, loop=shaped.loop._replace(reduced=reduced))
 
 
 def _keep_to_rows(before: Walk, after: Walk) -> bool:
     """Return whether two loops touch nothing in common but in the same row, if one writes it."""
-    return all(
-        before.rows(i).keep_to_rows(after.rows(j), before.sizes[0])
-        for i, j in _shared(before, after)
-    )
+    for i, j in _shared(before, after):
+        mine, others = (
+            walk.rows(k, walk.loop.reduced.count(False)) for walk, k in ((before, i), (after, j))
+        )
+        if not mine.keep_to_rows(others, before.results):
+            return False
+    return True
 
 
 # -- side by side ----------------------------------------------------------------------------------
@@ -289,7 +353,8 @@ def _side_by_side(walks: Sequence[Walk], reductions: Sequence[Walk]) -> Group | 
 def _keep_apart(before: _Shaped, after: _Shaped) -> bool:
     """Return whether two loops touch nothing in common but by the same thread, and in order."""
     for i, j in _shared(before.walk, after.walk):
-        if before.access(i) != after.access(j) or before.is_behind > after.is_behind:
+        is_same = before.access(i) == after.access(j) and before.is_behind <= after.is_behind
+        if not (is_same or before.walk.rows(i).is_beside(after.walk.rows(j))):
             return False
     return True
 

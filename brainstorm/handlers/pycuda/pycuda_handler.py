@@ -70,6 +70,7 @@ class PyCudaHandler(Lowering):
     """
 
     array_type = DeviceArray
+    causal_rows = 2048
 
     def __init__(
         self,

@@ -3,13 +3,15 @@
 In a walk, a few operations are repeated, each time at the next place in memory: products of few
 rows with a small matrix, and loops over the rows. If the rows need nothing of each other (the
 sequences of a batch), a block computes a row for all steps; its threads wait for each other, which
-takes much less time than a launch. It computes the bits of the single operations.
+takes much less time than a launch, and keep the matrix in their registers. It computes the bits of
+the single operations.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
@@ -24,34 +26,29 @@ from brainstorm.handlers.pycuda.modules import NAME, Kernel, named_kernel
 from brainstorm.handlers.pycuda.structures import structure_of
 from brainstorm.optree.render_cuda import render_step
 
-#: Threads for a row, columns at a time, and the largest number of terms, as in products.cu.
-ROW_THREADS, ROW_COLUMNS, MOST_TERMS = 512, 128, 2048
-#: The largest number of rows.
-MOST_ROWS = 128
-#: Elements of the matrix: each block reads all of them, which should stay in its cache.
-MOST_ELEMENTS = 48 * 1024
-#: Bytes that the threads of a block share for a product, besides the matrix.
-SHARED = 4 * (MOST_TERMS + ROW_THREADS // 32 * ROW_COLUMNS)
+#: Threads for a row, rows, and terms at most.
+MOST_THREADS, MOST_ROWS, MOST_TERMS = 256, 128, 2048
+#: Elements of matrices, and sums, in the registers of a thread at most.
+MOST_HELD = 192
 #: Pieces of a step at most, and steps at least.
 MOST_PIECES, FEW_STEPS = 12, 4
 #: Bytes of arguments: CUDA before 12.1 takes no more.
 MOST_ARGUMENTS = 4096
 
 
-def has_few_rows(p: Product) -> bool:
-    """Return whether a product can be computed by `few_rows` instead of cuBLAS."""
+def has_few_rows(device: Device, p: Product) -> bool:
+    """Return whether a product can be computed by our kernel instead of cuBLAS."""
     if p.transa or p.batch > 1 or p.m > MOST_ROWS or p.k > MOST_TERMS:
         return False
     *factors, out = (array.span(p.m) for array in _arrays_of(p))
-    return p.n * p.k <= MOST_ELEMENTS and not meet([out], factors)
+    part = ProductPart(p)
+    room = device.shared // 4 - part.terms
+    return not meet([out], factors) and part.kept(part.threads, 0, room) is not None
 
 
 def product_launch(device: Device, p: Product) -> Launch:
     """Return the launch of a product of few rows."""
-    numbers = (p.n, p.k, p.lda, p.ldb, p.ldc, p.transb, p.add)
-    data = struct.pack("3P7i", p.a, p.b, p.out, *numbers)
-    kernel = Kernel("few_rows", ["products"])
-    return packed_launch(device, kernel, (p.m, 1), (ROW_THREADS, 1, 1), data)
+    return Recurrence(p.m, 1, [ProductPart(p)], [(0, 0, 0)]).launch(device, ())
 
 
 def _arrays_of(p: Product) -> list[Rows]:
@@ -72,7 +69,8 @@ class ProductPart:
         pointers: Addresses, which may move.
         arrays: What is accessed, in the order of the pointers.
         numbers: The format and values of what the arguments end with.
-        size: Elements of the second array, which the threads of a block may share; 0: they may not.
+        threads: How many threads should do a row.
+        terms: How many terms of a row they share.
     """
 
     def __init__(self, p: Product) -> None:
@@ -81,47 +79,59 @@ class ProductPart:
         self.pointers = p.a, p.b, p.out
         self.arrays = _arrays_of(p)
         self.numbers = "3i", [p.lda, p.ldb, p.ldc]
-        self.size = p.n * p.k
+        self.sharing, self.threads = _division(p.n, p.k)
+        self.terms = _over(p.k, self.sharing) * self.sharing
 
     def source(self, name: str, is_constant: Sequence[bool]) -> str:
         """Return the functions and structures that it needs."""
         return f"struct {name}_arguments {{ char *p[3]; ptrdiff_t d[3]; int n[3]; }};\n"
 
-    def calls(self, name: str, kept: int | None) -> tuple[str, str]:
+    def kept(self, threads: int, held: int, room: int) -> tuple[int, int] | None:
+        """Return how many elements of the matrix a thread keeps in registers, and all share.
+
+        Args:
+            threads: How many threads there are.
+            held: How many elements of other matrices are in the registers of each.
+            room: How many elements find room in the memory that they share; if not all others do,
+                it is None.
+        """
+        rounds = _over(self.product.n, threads // self.sharing)
+        elements = rounds * self.terms // self.sharing
+        mine = max(0, min(elements, MOST_HELD - held - _power_of_two(rounds)))
+        shared = (elements - mine) * threads
+        return (mine, shared) if shared <= room else None
+
+    def calls(self, name: str, threads: int, kept: tuple[int, int] | None) -> tuple[str, str]:
         """Return the texts for what is done before all steps, and for `row` and `step`.
 
         Args:
             name: The name; the arguments are ``a.<name>``.
-            kept: Where the matrix begins in the memory that threads share; None: it is not there.
+            threads: How many threads there are.
+            kept: If the matrix is the same in all steps, how many of its elements are in
+                registers, and where in the memory that the threads share the others begin.
         """
-        p, begin = self.product, ""
-        a, b, out = (
-            f"({const}float *)(a.{name}.p[{k}] + step * a.{name}.d[{k}])"
-            for k, const in enumerate(("const ", "const ", ""))
-        )
-        ldb = f"a.{name}.n[1]"
+        p = self.product
+        a, b, out = (f"(float *)(a.{name}.p[{k}] + step * a.{name}.d[{k}])" for k in range(3))
+        form = f"{p.n}, {p.k}, {self.sharing}, {threads}, {str(p.transb).lower()}"
+        begin, matrix = "", f"Matrix<{form}>{{{b}, a.{name}.n[1]}}"
         if kept is not None:
-            columns = p.matrix[1]
-            begin = (
-                f"for (int i = threadIdx.x; i < {self.size}; i += ROW_THREADS)\n"
-                f"kept[{kept} + i] = ((const float *)a.{name}.p[1])"
-                f"[i / {columns} * (ptrdiff_t){ldb} + i % {columns}];"
-            )
-            b, ldb = f"kept + {kept}", str(columns)
-        flags = ", ".join(str(bool(flag)).lower() for flag in (p.transb, p.add))
+            whole = f"Matrix<{form}>{{(float *)a.{name}.p[1], a.{name}.n[1]}}"
+            matrix = f"{name}_kept"
+            begin = f"const Kept<Matrix<{form}>, {kept[0]}> {matrix}({whole}, shared + {kept[1]});"
         return begin, (
-            f"product_of_row({a} + row * (ptrdiff_t)a.{name}.n[0], {b},\n"
-            f"{out} + row * (ptrdiff_t)a.{name}.n[2], {p.n}, {p.k}, {ldb}, {flags});"
+            f"multiply({matrix}, {a} + row * (ptrdiff_t)a.{name}.n[0],\n"
+            f"{out} + row * (ptrdiff_t)a.{name}.n[2], {str(p.add).lower()}, terms);"
         )
 
 
 class LoopsPart:
     """Loops of a step, side by side; see `ProductPart`."""
 
-    size = 0
+    terms = 1
 
     def __init__(self, walks: Sequence[Walk]) -> None:
         self.walks = walks
+        self.threads = min(MOST_THREADS, 32 * _over(walks[0].sizes[1], 32))
         structure = structure_of(Group(tuple(walks)))
         self.structure = dataclasses.replace(structure, lanes=1)
         forms = [(walk.sizes, walk.strides, walk.constants) for walk in walks]
@@ -146,7 +156,7 @@ class LoopsPart:
         ]
         return render_step(dataclasses.replace(self.structure, accesses=tuple(accesses)), name)
 
-    def calls(self, name: str, kept: int | None) -> tuple[str, str]:
+    def calls(self, name: str, threads: int, kept: tuple[int, int] | None) -> tuple[str, str]:
         """Return the texts of what is done; see `ProductPart`."""
         return "", f"{name}(a.{name}, step, row);"
 
@@ -257,37 +267,44 @@ class Recurrence:
             if meet([self._span(written)], [self._span(other)])
         )
 
-    def kernel(self, room: int) -> tuple[Kernel, bytes, int]:
-        """Return the kernel, its arguments, and how many numbers its threads share.
+    def kernel(self, room: int) -> tuple[Kernel, bytes, int, int]:
+        """Return the kernel, its arguments, how many threads it has, and what they share.
 
         Args:
-            room: How many numbers they can share, besides those of a product.
+            room: How many numbers they can share.
         """
-        spans = list(map(self._span, self._written))
-        texts, begin, calls, values, kept = [], [], [], [self.steps], 0
+        spans, threads = list(map(self._span, self._written)), max(p.threads for p in self.parts)
+        terms = max(part.terms for part in self.parts)
+        texts, begin, calls, values, held, used = [], [], [], [self.steps], 0, 0
         for k, (part, arrays) in enumerate(zip(self.parts, self._arrays, strict=True)):
             name = f"{NAME}_{k}"
             is_constant = [not meet([self._span(array)], spans) for array in arrays]
             texts.append(part.source(name, is_constant))
-            stays = part.size > 0 and is_constant[1] and not self.moves[k][1]
-            has_room = stays and kept + part.size <= room
-            before, call = part.calls(name, kept if has_room else None)
+            kept = None
+            if isinstance(part, ProductPart) and is_constant[1] and not self.moves[k][1]:
+                kept = part.kept(threads, held, room - terms - used)
+            mine, shared = kept or (0, 0)
+            before, call = part.calls(name, threads, kept and (mine, used))
             begin.append(before)
             calls.append(call)
-            kept += part.size * has_room
+            held, used = held + mine, used + shared
             values += [*part.pointers, *self.moves[k], *part.numbers[1]]
-        kernel = _kernel(tuple(texts), tuple(begin), tuple(calls))
-        return kernel, struct.pack(self._format, *values), kept
+        kind = "steps" if self.steps > 1 else "few_rows"
+        kernel = _kernel(kind, threads, terms, tuple(texts), tuple(begin), tuple(calls))
+        return kernel, struct.pack(self._format, *values), threads, used
+
+    def launch(self, device: Device, keep: Any) -> Launch:
+        """Return the launch of all steps."""
+        kernel, data, threads, shared = self.kernel(device.shared // 4)
+        block = threads, 1, 1
+        return packed_launch(device, kernel, (self.rows, 1), block, data, keep, 4 * shared)
 
     def piece(self, device: Device, run: Sequence[Piece]) -> Piece:
         """Return the launch of all steps, given the pieces that it does."""
-        kernel, data, kept = self.kernel((device.shared - SHARED) // 4)
         keep = [piece.keep for piece in run]
-        grid, block = (self.rows, 1), (ROW_THREADS, 1, 1)
-        launch = packed_launch(device, kernel, grid, block, data, keep, 4 * kept)
         reads = [span for piece in run for span in piece.reads]
         writes = [span for piece in run for span in piece.writes]
-        return Piece(reads, writes, keep, launch=launch)
+        return Piece(reads, writes, keep, launch=self.launch(device, keep))
 
 
 def _moves(
@@ -304,21 +321,58 @@ def _moves(
 
 
 @functools.lru_cache(maxsize=256)
-def _kernel(texts: tuple[str, ...], begin: tuple[str, ...], calls: tuple[str, ...]) -> Kernel:
+def _kernel(
+    kind: str,
+    threads: int,
+    terms: int,
+    texts: tuple[str, ...],
+    begin: tuple[str, ...],
+    calls: tuple[str, ...],
+) -> Kernel:
     """Return the kernel of what is done at the beginning, and for each step."""
     members = " ".join(f"{NAME}_{k}_arguments {NAME}_{k};" for k in range(len(texts)))
     lines = [
         *texts,
         f"struct {NAME}_arguments {{ int steps; {members} }};",
-        f'extern "C" __global__ __launch_bounds__({ROW_THREADS})',
+        f'extern "C" __global__ __launch_bounds__({threads})',
         f"void {NAME}(const {NAME}_arguments a) {{",
-        "extern __shared__ float kept[];",
+        f"__shared__ float terms[{terms}];",
+        "extern __shared__ float shared[];",
         "const int row = blockIdx.x;",
         *filter(None, begin),
-        "__syncthreads();",
         "for (ptrdiff_t step = 0; step < a.steps; step++) {",
         *(line for call in calls for line in (call, "__syncthreads();")),
         "}",
         "}",
     ]
-    return named_kernel("steps", ["products"], "\n".join(lines) + "\n")
+    return named_kernel(kind, ["products"], "\n".join(lines) + "\n")
+
+
+@functools.cache
+def _division(columns: int, terms: int) -> tuple[int, int]:
+    """Return how many threads share columns of a matrix, and how many there are, to be fastest.
+
+    In a cycle a multiprocessor reads an element of the row, or exchanges a sum, for the threads of
+    a warp, and multiplies for those of four. A sum takes four cycles, what is exchanged thirty.
+    """
+
+    def cost(division: tuple[int, int]) -> float:
+        sharing, threads = division
+        doublings, rounds = sharing.bit_length() - 1, _over(columns, threads // sharing)
+        read, sums = _over(terms, sharing), _power_of_two(rounds)
+        exchanges = sum(max(1, sums >> level) for level in range(1, doublings + 1))
+        products = max(_over(threads, 128) * rounds, 4) * read
+        more = max(rounds * read + sums - MOST_HELD, 0)  # which are read, too
+        return threads / 32 * (read + exchanges + more) + products + 30 * doublings
+
+    return min(itertools.product((1, 2, 4, 8, 16, 32), range(32, MOST_THREADS + 1, 32)), key=cost)
+
+
+def _power_of_two(least: int) -> int:
+    """Return the smallest power of two of at least a number."""
+    return 1 << (least - 1).bit_length()
+
+
+def _over(n: int, size: int) -> int:
+    """Return how many parts of a size hold n."""
+    return -(-n // size)

@@ -117,6 +117,9 @@ def ops(*names):
         for name, *given in (text.split() for text in names):
             if name == "queued":
                 handler.call(lambda: None, is_queued=True)
+            elif name == "halves":
+                x, *outputs = (arrays[g] for g in given)
+                handler.compute(formula(lambda x: [fn.tanh(x), x * 0.5]), [x], outputs)
             else:
                 given = [arrays[g] if g in arrays else ast.literal_eval(g) for g in given]
                 getattr(handler, name)(*given)
@@ -146,7 +149,8 @@ def of_results(*names):
 SHAPES = {
     **dict.fromkeys("xyzu", (40, 6)), "w": (6, 6), "s": (6,), "t": (6,), "c": (40, 1),
     "long": (9000, 3), "r": (3,), "f": (240,), "one": (1,),
-    "q": (4, 7, 5), "xx": (4, 5), "no": (0, 6), "n": (0, 1), "columns": (6, 0), "row": (1, 0),
+    "q": (4, 7, 5), "m": (5, 7), "o": (5, 7, 4), "xx": (4, 5), "no": (0, 6),
+    "n": (0, 1), "columns": (6, 0), "row": (1, 0),
     "v": (6, 1), **dict.fromkeys("de", (1, 6)),
 }  # fmt: skip
 #: What is done with arrays of these shapes, and of how many nodes the graph is.
@@ -167,6 +171,12 @@ STEPS = {
     "sums of sums": (ops("sum_t x 1 c", "sum_t c 0 one"), 2),
     "rows, and what is behind them": (
         ops("add_mv x s x", "softmax_m x y", "mult_st 2.0 c c", "mult_mv y c y"), 1
+    ),
+    "rows on two axes": (
+        ops("mult_st 2.0 q q", "attention_softmax q None True q", "mult_st 2.0 q q"), 1
+    ),
+    "rows on two axes in another order": (
+        both(ops("attention_softmax q m True q"), computed(fn.transpose, "q", "o")), 2
     ),
     "rows of others": (both(ops("softmax_m x y"), computed(lambda y: y[::-1] * 2.0, "y", "z")), 2),
     "a result at each element": (of_results("s", "add_mv x s y"), 2),
@@ -219,34 +229,37 @@ def test_a_graph_is_the_bits_of_operations_in_fewer_nodes(name, order, handler, 
         np.testing.assert_array_equal(replayed[array].get(), direct[array].get(), array)
 
 
-#: Operations on arrays that lie in the same memory, some of them in parts of others.
+#: Operations on arrays that lie in the same memory, some of them in parts of others, or between
+#: the columns of others.
 PLACES = {
     "a": ((40, 6), 0), "b": ((40, 6), 120), "c": ((40, 6), 360), "w": ((6, 6), 600),
     "s": ((6,), 606), "t": ((6,), 640), "p": ((40, 1), 20), "q": ((40, 1), 650),
+    "wide": ((40, 12), 700), "v": ((12, 6), 600),
 }  # fmt: skip
+COLUMNS = {"i": slice(0, 6), "j": slice(6, 12), "k": slice(4, 10)}
 RANDOM = (
     "mult_st 0.5 M N", "add_tt M N L", "add_mv M S N", "mult_mv M P N", "sum_t M 0 S",
     "sum_t M 1 P", "dot_mm M w N", "softmax_m M N", "rel_deriv M N L L", "take_rows_mv w q M",
-    "mult_add_tt M N L", "tanh M N",
+    "mult_add_tt M N L", "tanh M N", "dot_mm wide v M", "halves M i j",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("rows", [40, 1])
 @pytest.mark.parametrize("compute", ["f32", "bf16"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(5))
 def test_random_operations_on_memory_that_they_share(seed, compute, rows, shim):
     handler, rnd = PyCudaHandler(seed=1, compute=compute), np.random.RandomState(seed)
-    start = rnd.normal(size=700).astype(np.float32)
+    start = rnd.normal(size=1180).astype(np.float32)
 
     def arrays():
         found = {"memory": on(handler, start)}
         for name, (shape, at) in PLACES.items():
             part = found["memory"][at : at + np.prod(shape)].reshape(shape)
             found[name] = part[:rows] if shape[0] == 40 else part
-        return found
+        return found | {name: found["wide"][:, part] for name, part in COLUMNS.items()}
 
     def drawn(text):
-        choices = {**dict.fromkeys("MNL", "abc"), "S": "st", "P": "pq"}
+        choices = {**dict.fromkeys("MNL", "abcijk"), "S": "st", "P": "pq"}
         return " ".join(rnd.choice(list(choices.get(word, [word]))) for word in text.split())
 
     steps = ops(*(drawn(text) for text in rnd.choice(RANDOM, 25)))
@@ -273,3 +286,39 @@ def test_fusing_a_long_graph_takes_linear_time(handler, monkeypatch):
     monkeypatch.setattr(fusing, "meet", meet := mock.Mock(wraps=fusing.meet))
     first = comparisons(600)  # more kernels than a loop may pass
     assert comparisons(1200) < 2.5 * first
+
+
+def graph_as_direct(handler, arrays, steps):
+    """Return a graph, which gives the bits of operations one by one."""
+    direct, replayed = ({name: on(handler, x) for name, x in arrays.items()} for _ in range(2))
+    steps(handler, direct)
+    graph = graph_of(handler, lambda: steps(handler, replayed))
+    graph()
+    for name, array in direct.items():
+        np.testing.assert_array_equal(replayed[name].get(), array.get(), name)
+    return graph
+
+
+@pytest.mark.parametrize("columns", [8, 6, 7])
+def test_gates_are_rounded_by_what_computes_them(columns, values):
+    gates = [(lambda x, k=k: x * 0.5 + k) for k in range(4)]
+
+    def steps(handler, arrays):
+        parts = [arrays["z"][:, k * columns : (k + 1) * columns] for k in range(4)]
+        handler.compute(formula(lambda x: [gate(x) for gate in gates]), [arrays["x"]], parts)
+        handler.dot_mm(arrays["z"], arrays["w"], arrays["y"])
+
+    shapes = {"x": (5, columns), "z": (5, 4 * columns), "w": (4 * columns, 3), "y": (5, 3)}
+    arrays = {name: values(shape) for name, shape in shapes.items()}
+    graph = graph_as_direct(PyCudaHandler(seed=1, compute="bf16"), arrays, steps)
+    assert len(graph.launches) == 3  # the gates, w, and their product
+
+
+def test_weights_of_attention_are_rounded_by_what_computes_them(values):
+    def steps(handler, arrays):
+        handler.attention_softmax(arrays["p"], None, True, arrays["p"])
+        handler.batched_dot_mm(arrays["p"], arrays["v"], arrays["a"])
+
+    arrays = {"p": values((6, 3, 6)), "v": values((6, 3, 4)), "a": values((6, 3, 4))}
+    graph = graph_as_direct(PyCudaHandler(seed=1, compute="bf16"), arrays, steps)
+    assert len(graph.launches) == 2  # all that is rounded, and the product

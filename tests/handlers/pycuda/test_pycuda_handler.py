@@ -109,7 +109,7 @@ def test_few_rows_are_multiplied_by_a_common_factor_that_is_not_rounded():
     handler = PyCudaHandler(seed=1, compute="bf16")
     a, b, out = handler.ones((2, 4)), handler.ones((4, 4)), handler.zeros((2, 4))
     (launch,) = graph_of(handler, lambda: handler.repeated_dot_add(b)(a, out)).launches
-    assert launch.kernel.name == "few_rows"
+    assert launch.kernel.name.startswith("few_rows_")
 
 
 def test_what_matrices_are_rounded_to_lives_as_long_as_their_memory():

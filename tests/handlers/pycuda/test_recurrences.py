@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from brainstorm.handlers import NumpyHandler, PyCudaHandler
-from brainstorm.handlers.pycuda import recurrences
+from brainstorm.handlers.pycuda import building, recurrences
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import BidirectionalWrapper, ClockworkLstm, Gru, Lstm, Recurrent
 from brainstorm.network import Network
@@ -105,9 +105,13 @@ def test_a_single_row_needs_no_other(besides, handler):
     check(handler, lambda: walk(handler, besides, True, False, batch=1), 1)
 
 
-def test_a_matrix_that_finds_no_room_is_read_again(handler, monkeypatch):
-    monkeypatch.setattr(handler._device, "shared", recurrences.SHARED + 4 * 35)
-    check(handler, lambda: walk(handler, "nothing", True, False), 1)
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("held", "shared"), [(4, 4000), (2, 4000), (0, 0)])
+def test_a_matrix_that_finds_no_room_in_registers(held, shared, turned, handler, monkeypatch):
+    monkeypatch.setattr(recurrences, "MOST_HELD", held)
+    monkeypatch.setattr(handler._device, "shared", 4 * shared)
+    monkeypatch.setattr(building, "has_few_rows", lambda *_: True)
+    check(handler, lambda: walk(handler, "nothing", turned, False), 1)
 
 
 @pytest.mark.parametrize("steps", [6, 45])
@@ -185,7 +189,7 @@ def test_products_of_few_rows(rows, columns, terms, turned, handler, rng):
     np.testing.assert_allclose(target.get(), expected, rtol=1e-4, atol=1e-5 * terms**0.5)
 
 
-@pytest.mark.parametrize(("rows", "columns", "terms"), [(129, 2, 2), (2, 2, 2049), (2, 250, 250)])
+@pytest.mark.parametrize(("rows", "columns", "terms"), [(129, 2, 2), (2, 2, 2049), (2, 450, 450)])
 def test_larger_products_are_cublas(rows, columns, terms, handler):
     shapes = (rows, terms), (terms, columns), (rows, columns)
     a, b, out = map(handler.ones, shapes)
