@@ -20,8 +20,10 @@ import platform
 import shlex
 import shutil
 import tempfile
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from brainstorm.errors import MissingDependencyError
 from brainstorm.handlers.compiler_flags import (
@@ -33,7 +35,7 @@ from brainstorm.handlers.compiler_flags import (
     run_compiler,
 )
 from brainstorm.handlers.kernel_cache import read_trusted, trusted_directory
-from brainstorm.handlers.threads import load_library
+from brainstorm.handlers.threads import default_threads, load_library
 
 LOG = logging.getLogger("brainstorm")
 
@@ -130,6 +132,7 @@ def _known_flags(machine: str, directory: Path) -> Flags | None:
 
 def _new_flags(command: tuple[str, ...], machine: str, directory: Path) -> Flags:
     """Find the flags that a compiler supports, and store them in the cache."""
+    global _is_cold
     try:
         with tempfile.TemporaryDirectory(dir=directory, prefix="build-") as work:
             flags = find_flags(command, Path(work))
@@ -140,7 +143,57 @@ def _new_flags(command: tuple[str, ...], machine: str, directory: Path) -> Flags
         for name, text in flags._asdict().items()
     )
     _build_library(command, flags, source, "flags", _hash(machine), directory)
+    _is_cold = True
     return flags
+
+
+class _Wanted(threading.local):
+    """What this thread collects instead of compiling it: sources and functions, by cache key."""
+
+    sources: dict[str, tuple[str, str]] | None = None
+
+
+_wanted = _Wanted()
+#: Whether the cache was empty, and has not been found to have everything since.
+_is_cold = False
+
+
+def is_cold() -> bool:
+    """Return whether many sources may have to be compiled, which is faster `together`."""
+    _compiler_here()
+    return _is_cold
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """Let `load` return 0 for what must be compiled, which is done at the end, side by side."""
+    global _is_cold
+    wanted = _wanted.sources = {}
+    try:
+        yield
+    finally:
+        _wanted.sources = None
+    _is_cold = bool(wanted)
+
+    def compile_one(source: str, name: str) -> None:
+        with contextlib.suppress(MissingDependencyError):  # raised again where it is needed
+            load(source, name)
+
+    if wanted:
+        from concurrent.futures import ThreadPoolExecutor  # slow to import
+
+        with ThreadPoolExecutor(default_threads()) as pool:
+            pool.map(compile_one, *zip(*wanted.values(), strict=True))
+
+
+def kept(known: dict[Any, int], key: Any, source: Callable[[], str], name: str) -> int:
+    """Return what `load` does, which it is asked once for each key."""
+    if key not in known:
+        address = load(source(), name)
+        if not address:
+            return 0
+        known[key] = address
+    return known[key]
 
 
 #: What was wrong with sources, by directory and cache key: they are not compiled again.
@@ -149,6 +202,8 @@ _failures: dict[tuple[Path, str], str] = {}
 
 def load(source: str, name: str) -> int:
     """Return the address of a function of C source, compiled unless the cache has it.
+
+    Within `together` it is 0 if it is not compiled yet.
 
     Args:
         source: The source.
@@ -165,6 +220,9 @@ def load(source: str, name: str) -> int:
     if (directory, key) in _failures:
         raise MissingDependencyError(_failures[directory, key])
     library = _find_library(directory, key, name)
+    if library is None and _wanted.sources is not None:
+        _wanted.sources[key] = source, name
+        return 0
     if library is None:
         try:
             library = _build_library(compiler.command, compiler.flags, source, name, key, directory)

@@ -17,13 +17,18 @@ import pytest
 from brainstorm.errors import MissingDependencyError
 from brainstorm.handlers import compiler, compiler_flags
 from brainstorm.handlers.compiler_flags import find_flags
-from brainstorm.handlers.native import NativeHandler, kernels, programs
+from brainstorm.handlers.native import NativeHandler, kernels, programs, replay
 from brainstorm.handlers.native.library import load
+from brainstorm.initializers import Gaussian
+from brainstorm.layers import Lstm
+from brainstorm.network import Network
 from brainstorm.optree import Variable, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.testing.handler_arguments import Arguments, Invocation
+from brainstorm.training import MomentumStepper
 from tests.handlers.native.lowered import check
 from tests.handlers.running import in_process, in_threads, needs_compiler, traced
+from tests.networks import classifier
 
 POOLING = [f"{k}pool2d_{way}_batch" for k in ("max", "avg") for way in ("forward", "backward")]
 #: What begins the code of a new process.
@@ -36,8 +41,10 @@ def cache(tmp_path, monkeypatch):
     directory = tmp_path / "cache"
     monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(directory))
     monkeypatch.setattr(programs, "_functions", {})
+    monkeypatch.setattr(kernels, "_functions", {})
+    monkeypatch.setattr(replay, "_functions", {})
     monkeypatch.setattr(compiler, "_failures", {})
-    kernels._function.cache_clear()
+    monkeypatch.setattr(compiler, "_is_cold", False)
     return directory
 
 
@@ -341,6 +348,66 @@ def test_a_full_disk_is_a_missing_compiler_and_none_of_another_directory(
         compiler.load(probe(12), "probe")
     monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path / "other"))
     assert ask(compiler.load(probe(12), "probe")) == 12
+
+
+# -- several at once -------------------------------------------------------------------------------
+
+
+def trained_steps():
+    """Train a small network for two steps, and return what it computes."""
+    net = Network.from_layer(classifier(Lstm(5), features=(4,), classes=3), 1, NativeHandler())
+    net.initialize(Gaussian(0.5), seed=2)
+    rnd, stepper = np.random.RandomState(3), MomentumStepper(0.1, 0.9)
+    stepper.start(net)
+    net.provide_external_data(
+        {"default": rnd.normal(size=(6, 3, 4)), "targets": rnd.randint(0, 3, (6, 3, 1))}
+    )
+    for _ in range(2):
+        stepper.run()
+    return len(stepper.traces), net.handler.get_numpy_copy(net.buffer.parameters)
+
+
+@needs_compiler
+def test_with_an_empty_cache_all_kernels_of_a_step_are_compiled_before_it_runs(cache, monkeypatch):
+    built, build, together = [], compiler._build_library, compiler.together
+
+    def noted(*args):
+        built.append(args[3])
+        return build(*args)
+
+    @contextlib.contextmanager
+    def known():
+        with together():
+            yield
+        built.append("the step runs")
+
+    monkeypatch.setattr(compiler, "_build_library", noted)
+    monkeypatch.setattr(compiler, "together", known)
+    traces, first = trained_steps()
+    assert traces == 1  # which the first step has left
+    assert built.index("the step runs") == len(built) - 1 > 5
+    monkeypatch.setattr(programs, "_functions", {})
+    _, second = trained_steps()
+    assert built.count("the step runs") == 2  # nothing was missing: it is not tried any more
+    trained_steps()
+    assert built[-2:] == ["the step runs"] * 2
+    np.testing.assert_array_equal(first, second)
+
+
+@needs_compiler
+def test_what_is_compiled_together_is_there_at_the_end(cache):
+    elsewhere = []
+    with compiler.together():
+        assert compiler.load(probe(5), "probe") == 0
+        assert compiler.load("this is no C", "probe") == 0
+        in_threads(lambda n: elsewhere.append(ask(compiler.load(probe(n), "probe"))), [6, 7])
+    assert sorted(elsewhere) == [6, 7]
+    assert compiler.is_cold()
+    with compiler.together():
+        assert ask(compiler.load(probe(5), "probe")) == 5
+        with pytest.raises(MissingDependencyError, match="failed"):
+            compiler.load("this is no C", "probe")
+    assert not compiler.is_cold()
 
 
 def no_space(source, target):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 from brainstorm.errors import MissingDependencyError
@@ -18,6 +17,9 @@ _TYPES = {
     "float32": "typedef float real; typedef int32_t whole;",
     "float64": "typedef double real; typedef int64_t whole;",
 }
+
+#: From names, texts and types to the addresses of functions.
+_functions: dict[tuple[str, ...], int] = {}
 
 
 def kernel_call(name: str, body: str, arrays: Sequence[Array], numbers: Sequence[int]) -> Kernel:
@@ -36,9 +38,11 @@ def kernel_call(name: str, body: str, arrays: Sequence[Array], numbers: Sequence
     return Kernel(function, [address_of(array) for array in arrays], numbers)
 
 
-@functools.cache
-def _function(name: str, body: str, dtype: str) -> int:
+def _function(*key: str) -> int:
+    name, body, dtype = key
     try:
-        return compiler.load(f"#include <stdint.h>\n{_TYPES[dtype]}\n{body}", name)
+        return compiler.kept(
+            _functions, key, lambda: f"#include <stdint.h>\n{_TYPES[dtype]}\n{body}", name
+        )
     except MissingDependencyError as error:
         raise UnsupportedError(str(error)) from None

@@ -20,11 +20,11 @@ from brainstorm.handlers.native.activated import affine, with_activation
 from brainstorm.handlers.native.calls import Call
 from brainstorm.handlers.native.lane import Lane
 from brainstorm.handlers.native.library import UnsupportedError, load
-from brainstorm.handlers.native.replay import Replay, as_loop
+from brainstorm.handlers.native.replay import Replay, as_loop, prepare
 from brainstorm.handlers.numpy_handler import NumpyHandler
 from brainstorm.handlers.numpy_memory import out_of_memory, reserved
 from brainstorm.handlers.threads import default_threads
-from brainstorm.handlers.traces import owners
+from brainstorm.handlers.traces import Trace, owners
 from brainstorm.utils import Array
 
 #: Types of factors of products.
@@ -182,6 +182,15 @@ class NativeHandler(Lowering, NumpyHandler):
         for call in calls:
             call.name = name
         return calls
+
+    def trace(self, function: Callable[[], None]) -> Trace:
+        if compiler.is_cold():  # all that it needs is compiled at once, before it runs
+            with compiler.together(), self.tracing(runs=False):
+                prepare()
+                function()
+            self.memo.forget()
+            self.lane.packed.clear()
+        return super().trace(function)
 
     def compile(self, calls: Sequence[Callable[[], Any]]) -> Sequence[Callable[[], Any]]:
         functions: list[Callable[[], Any]] = []

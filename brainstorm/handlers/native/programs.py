@@ -100,6 +100,4 @@ class CompiledProgram(ProgramSpecializer):
 
 
 def _function(loops: tuple[Loop, ...]) -> int:
-    if loops not in _functions:
-        _functions[loops] = compiler.load(render_kernel(loops, "kernel"), "kernel")
-    return _functions[loops]
+    return compiler.kept(_functions, loops, lambda: render_kernel(loops, "kernel"), "kernel")

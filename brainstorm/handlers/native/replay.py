@@ -7,7 +7,6 @@ further. Without a C compiler the calls are made one by one from Python, and the
 from __future__ import annotations
 
 import ctypes
-import functools
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import c_int64
 from typing import Any
@@ -96,7 +95,7 @@ class Replay:
         self._state = (c_int64 * 5)(len(self.calls), 0, 0, *setters)
         self._arguments = address_of(self._records), ctypes.addressof(self._state)
         try:
-            self._function: Callable[..., Any] = _compiled()
+            self._function: Callable[..., Any] = callable_at(prepare())
         except MissingDependencyError:
             self._function = self._run_from_python
 
@@ -124,9 +123,13 @@ class Replay:
             call()
 
 
-@functools.cache
-def _compiled() -> Callable[..., None]:
-    return callable_at(compiler.load(_SOURCE, "replay"))
+#: The address of the function that replays calls in C.
+_functions: dict[str, int] = {}
+
+
+def prepare() -> int:
+    """Return that address; see `compiler.load`."""
+    return compiler.kept(_functions, "replay", lambda: _SOURCE, "replay")
 
 
 class Loop(Call):
@@ -195,7 +198,7 @@ def as_loop(
     if not len(first) == len(second) == len(last) or not first:
         return None
     try:
-        _compiled()
+        prepare()
     except MissingDependencyError:
         return None
     calls = [call.copy() for call in first]
