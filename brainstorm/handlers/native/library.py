@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from brainstorm.errors import MissingDependencyError
-from brainstorm.handlers.native.signal_stack import provide_signal_stack
+from brainstorm.handlers.native.signal_stack import SignalStack, block_signals
 from brainstorm.handlers.threads import load_library
 
 VARIABLE = "BRAINSTORM_ONEDNN"
@@ -115,10 +115,10 @@ class Handle(c_void_p):
 
 
 class _Used(threading.local):
-    count = 0
+    count = shielded = 0
 
     def __init__(self) -> None:  # in each thread that comes here
-        provide_signal_stack()
+        self._stack = SignalStack()
 
 
 def _many() -> int:
@@ -138,7 +138,8 @@ class Library:
     Attributes:
         path: The file that it was loaded from.
         version: E.g. ``'3.2.0'``.
-        used: Its `count` is the number of threads set for the calling thread; 0: unknown.
+        used: Its `count` is the number of threads set for the calling thread; 0: unknown. So many
+            as are `shielded` get no signals.
         most_threads: How many threads OpenMP starts at most.
         thread_setters: The addresses of the C functions that set the number of threads, and whether
             OpenMP may start fewer; 0: there is none.
@@ -168,6 +169,8 @@ class Library:
         if getattr(self._library, "omp_get_max_active_levels", _many)() < 1:
             self.most_threads = 1
         self.used = _Used()
+        is_linux = sys.platform == "linux"
+        self._parallel = getattr(self._library, "GOMP_parallel", None) if is_linux else None
         try:
             self.engine = self.create("dnnl_engine", _CPU, 0)
         except UnsupportedError as error:
@@ -189,6 +192,13 @@ class Library:
             for setter, value in zip(self._setters, (count, 0), strict=True):
                 if setter is not None:
                     setter(value)
+            self.shield(count)
+
+    def shield(self, threads: int) -> None:
+        """Keep signals away from the threads that OpenMP has for the calling thread."""
+        if threads > max(1, self.used.shielded) and self._parallel is not None:
+            self.used.shielded = threads
+            block_signals(self._parallel, threads)
 
     def check(self, name: str, *arguments: Any) -> None:
         """Call a function that returns a status.

@@ -90,6 +90,7 @@ class Replay:
     def __init__(self, calls: Sequence[Call], library: Library | None = None) -> None:
         self.calls = list(calls)
         self._library, self._forks = library, count_forks()
+        self._threads = max((call.threads for call in self.calls), default=0)
         self._records = _words(call.record() for call in self.calls)
         setters = [0, 0] if library is None else library.thread_setters
         self._state = (c_int64 * 5)(len(self.calls), 0, 0, *setters)
@@ -111,6 +112,8 @@ class Replay:
                 "a trace that was made before the process was forked cannot be replayed after it. "
                 "Trace again."
             )
+        if self._library is not None and self._threads > 1:
+            self._library.shield(self._threads)
         self._function(*self._arguments)
         if self._library is not None:
             self._library.used.count = 0  # unknown after the replay
@@ -149,6 +152,7 @@ class Loop(Call):
     ) -> None:  # fmt: skip
         self.calls, self.keep = calls, keep
         self.name = f"{iterations} times {', '.join(call.name for call in calls)}"
+        self.threads = max(call.threads for call in calls)
         moves = [
             (slot, place, step, setter)
             for call, distances in zip(calls, steps, strict=True)
