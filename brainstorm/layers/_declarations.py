@@ -18,6 +18,10 @@ def check_options(layer: Any) -> None:
     for option in layer.kwargs:
         if option not in layer.expected_kwargs:
             raise layer.fail(unknown("option", option, sorted(layer.expected_kwargs)))
+    for option in layer.changeable_kwargs:
+        if option not in layer.expected_kwargs:
+            names = sorted(layer.expected_kwargs)
+            raise layer.fail(unknown("option in changeable_kwargs", option, names))
     if not isinstance(layer.expected_kwargs, Mapping):
         return
     for option, constraint in layer.expected_kwargs.items():
