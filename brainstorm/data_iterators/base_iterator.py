@@ -57,7 +57,16 @@ class DataIterator(ShownAsTree, Seedable):
     def __init__(self, data_shapes: Mapping[str, tuple[int, ...]], length: int | None) -> None:
         super().__init__()
         self.data_shapes = dict(data_shapes)
-        self.length = length
+        self._length = length
+
+    @property
+    def length(self) -> int | None:
+        """Number of batches in one epoch; `None` if unknown."""
+        return self._length
+
+    @length.setter
+    def length(self, length: int | None) -> None:
+        self._length = length
 
     @safe_repr
     def __repr__(self) -> str:
@@ -212,11 +221,16 @@ class Wrapper(DataIterator):
         if not isinstance(iter, DataIterator):
             raise self._fail(f"expected a DataIterator to wrap, got {type(iter).__name__}")
         self._check_names(settings, iter.data_shapes)
-        super().__init__(iter.data_shapes, iter.length)
+        super().__init__(iter.data_shapes, None)
         self.per_sequence = iter.per_sequence
         self.iter = iter
         self.gives_sequences = iter.gives_sequences
         self.settings = dict(settings)
+
+    @property  # type: ignore[misc]
+    def length(self) -> int | None:
+        """That of the wrapped iterator."""
+        return self.iter.length
 
     def tree(self, values: bool = False) -> Tree:
         own, below = super().tree(values), self.iter.tree(values)

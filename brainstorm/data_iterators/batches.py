@@ -73,7 +73,6 @@ class PlannedBatches(DataIterator):
         ),
     }
 
-    length: int
     own: Callable[[np.ndarray], np.ndarray]
 
     def __init__(
@@ -89,9 +88,7 @@ class PlannedBatches(DataIterator):
         if isinstance(shuffle, (list, tuple, np.ndarray)):
             self.weights, shuffle = self._check_weights(shuffle, sample_size), True
         self.shuffle = shuffle
-        left = sample_size % self.batch_size
-        whole_batches = sample_size // self.batch_size
-        super().__init__(data_shapes, whole_batches + (left > 0 and not drop_last))
+        super().__init__(data_shapes, None)
         self.own = np.asarray
         self.sample_size = sample_size
         self.drop_last = drop_last
@@ -100,6 +97,12 @@ class PlannedBatches(DataIterator):
                 f"expected at least {batch_size} sequences for one batch, got {sample_size}. Take "
                 f"a smaller batch_size, or drop_last=False."
             )
+
+    @property  # type: ignore[misc]
+    def length(self) -> int:
+        """Number of batches in one epoch."""
+        whole, left = divmod(self.sample_size, self.batch_size)
+        return whole + (left > 0 and not self.drop_last)
 
     def _check_weights(self, weights: Any, count: int) -> np.ndarray:
         """Return weights as probabilities."""

@@ -58,9 +58,6 @@ class SequenceChunks(Minibatches):
         drop_last: See `Minibatches`.
         **named_data: Arrays (T, B, features...) with the same T and B.
 
-    Attributes:
-        length: Number of chunks in one epoch; an upper limit if batches are cut.
-
     Raises:
         IteratorValidationError: The arrays or arguments are not valid or do not fit together.
     """
@@ -95,7 +92,11 @@ class SequenceChunks(Minibatches):
                 raise self._fail("expected another name: this one is that of the ends", ENDS)
             self.per_sequence |= {ENDS}
             self.data_shapes[ENDS] = (1,)
-        self.length *= -(-self.time_size // self.chunk_length)
+
+    @property  # type: ignore[misc]
+    def length(self) -> int:
+        """Number of chunks in one epoch; an upper limit if batches are cut."""
+        return super().length * -(-self.time_size // self.chunk_length)
 
     def _describe_epoch(self) -> dict[str, Any]:
         return {**super()._describe_epoch(), "chunk_length": self.chunk_length}

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brainstorm.data_iterators import DataIterator, Minibatches, Online, Undivided
+from brainstorm.data_iterators import (
+    AddGaussianNoise,
+    DataIterator,
+    Minibatches,
+    Online,
+    SequenceChunks,
+    Undivided,
+)
 from tests.data_iterators.iterating import Counted, check_epochs, numbered, order_of, refused
 
 
@@ -148,6 +155,19 @@ def test_a_sequence_ends_at_the_last_non_zero_of_its_mask(stored):
         assert (iterator.seq_lens is None) == (cut is None)
         assert lengths is None or list(iterator.seq_lens) == lengths
         assert next(iterator())["default"].shape == (steps, 2, 2)
+
+
+def test_a_batch_size_that_is_set_later_changes_the_number_of_batches():
+    data = numbered(7, 6)
+    iterators = [Minibatches(4, default=data), SequenceChunks(4, 4, default=data)]
+    for iterator, chunks in zip(iterators, (1, 2), strict=True):
+        noise = AddGaussianNoise(iterator, {"default": 0.1})
+        assert noise.length == 2 * chunks
+        iterator.batch_size = 2
+        assert noise.length == iterator.length == 4 * chunks == len(list(noise()))
+        assert len(list(iterator.resume_epoch(3 * chunks))) == chunks
+    iterators[1].chunk_length = 3
+    assert iterators[1].length == len(list(iterators[1]())) == 8
 
 
 # -- Online -------------------------------------------------------------------------------------

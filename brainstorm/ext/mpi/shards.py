@@ -49,9 +49,14 @@ class Shard(DataIterator):
     def __init__(self, source: DataIterator, world: World) -> None:
         self.source = source
         self.world = world
-        self.data_shapes, self.length = source.data_shapes, source.length
+        self.data_shapes = source.data_shapes
         self.per_sequence = source.per_sequence
         self.rnd = source.rnd
+
+    @property  # type: ignore[misc]
+    def length(self) -> int | None:
+        """That of the source."""
+        return self.source.length
 
     def __call__(self, handler: Any = None) -> Iterator[Part]:
         return self.resume_epoch(0, handler)
