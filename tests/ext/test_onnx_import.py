@@ -827,6 +827,9 @@ STEPS = "(float[T, B, 4] x) => (float[A, B, C] y)"
         (F4, "y = Slice(x, infinite, i22, i11)", "'y' .Slice.: expected integers as input 1, got"),
         (F4, "y = Softmax <axis: int = @other> (x)", "'y' .Softmax.: its inputs and attributes do"),
         (F4, "y = Add(x, z)", "ONNX tensor 'z' is used before it is computed"),
+        (F4, "y = Relu(x) y = Tanh(x)", "ONNX tensor 'y': expected one that is computed, or giv"),
+        (F4, "v = Relu(x) y = Tanh(v)", "ONNX tensor 'v': .* once, got 2. Export the model again"),
+        (F4, "x = Relu(x) y = Tanh(x)", "ONNX tensor 'x': .* once, got 2. Export the model again"),
         (STEPS, "y = Add(x, steps)", "no layer has constants for each time step or sequence"),
     ],
 )  # fmt: skip

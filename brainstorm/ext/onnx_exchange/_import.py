@@ -162,8 +162,15 @@ class Importer(Builder):
                 self.whole.add(value.path)
 
     def _check_outputs(self) -> None:
-        """Check that tensors with these names exist."""
+        """Check that tensors with these names exist, each once."""
         made = [name for node in self.graph.node for name in node.output if name]
+        there = {info.name for info in (*self.graph.input, *self.graph.initializer)}
+        for name, count in Counter([*made, *there]).items():
+            if count > 1:
+                raise NetworkValidationError(
+                    f"ONNX tensor {name!r}: expected one that is computed, or given, once, got "
+                    f"{count}. Export the model again."
+                )
         given = [info.name for info in (*self.graph.output, *self.graph.input)]
         known = dict.fromkeys(given + made)
         for name in self.outputs if self._is_chosen else ():
