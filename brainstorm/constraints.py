@@ -126,11 +126,6 @@ def number(
     )
 
 
-def at_least(low: float) -> Constraint:
-    """A number, perhaps infinite, of at least `low`."""
-    return Constraint(f"a number >= {low}", lambda v: is_number(v) and v >= low, convert=plain)
-
-
 def one_of(*choices: Any) -> Constraint:
     """One of the listed values."""
     return Constraint(f"one of {', '.join(map(repr, choices))}", lambda v: is_among(v, choices))

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from brainstorm.constraints import at_least, names, number, whole
+from brainstorm.constraints import names, number, whole
 from brainstorm.errors import see
 from brainstorm.hooks.base import (
     Hook,
@@ -40,7 +40,7 @@ class StopAfterEpoch(_Stopper):
         name, verbose: See `Hook`.
     """
 
-    __constraints__ = {"max_epochs": at_least(0)}
+    __constraints__ = {"max_epochs": number(0, math.inf)}
 
     def __init__(
         self,
@@ -115,7 +115,11 @@ class EarlyStopper(_LogStopper):
     __default_values__ = {
         "patience": 1, "min_delta": 0.0, "first_epoch": 1, "restore_best": False,
     }  # fmt: skip
-    __constraints__ = {"patience": at_least(1), "min_delta": number(0), "first_epoch": whole()}
+    __constraints__ = {
+        "patience": number(1, math.inf),
+        "min_delta": number(0),
+        "first_epoch": whole(),
+    }
     state_names = ("_seen", "_best", "_kept")
     __undescribed__ = {"_restored"}
 
