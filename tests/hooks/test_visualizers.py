@@ -89,10 +89,10 @@ def test_a_bar_per_epoch_on_a_terminal_complete_before_logs_are_printed(train):
 
 
 @pytest.mark.parametrize("epochs", [0, 1])
-def test_epochs_of_one_batch_also_after_others(train, net, batches, epochs):
+def test_epochs_of_one_batch_also_after_others(train, net, batches, epochs, monkeypatch):
     trainer = train(ProgressBar(), epochs=epochs)
     trainer.hooks["end"].max_epochs = 2
-    batches.length = None
+    monkeypatch.setattr(type(batches), "length", None)
     x = np.zeros((1, 4, 3))
     with redirect_stdout(Terminal()) as terminal:
         trainer.train(net, Undivided(default=x, targets=x[:, :, :1]), valid=batches)
@@ -101,8 +101,8 @@ def test_epochs_of_one_batch_also_after_others(train, net, batches, epochs):
 
 
 @pytest.mark.parametrize("length", [None, 2, 9])
-def test_iterators_that_do_not_know_their_length(train, batches, capsys, length):
-    batches.length = length
+def test_iterators_that_do_not_know_their_length(train, batches, capsys, length, monkeypatch):
+    monkeypatch.setattr(type(batches), "length", length)
     train(ProgressBar(), epochs=2)
     counts = [int(n) for n in re.findall(r"(\d+) batches", capsys.readouterr().out)]
     assert sum(counts) == 8

@@ -25,7 +25,7 @@ def compute():
     out = np.zeros((a.shape[1], b.shape[1]), np.float32)
     end = time.monotonic() + 0.6
     while time.monotonic() < end:
-        handler.fill(out, 0.0)
+        out.fill(0)
         handler.dot_mm(a, b, out, transa=True)
         assert np.allclose(out, expected, 1e-3, 1e-3 * size)
         [bytes(37 * n) for n in range(200)]  # finds a broken heap
