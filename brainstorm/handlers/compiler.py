@@ -23,7 +23,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from brainstorm.errors import MissingDependencyError
 from brainstorm.handlers.compiler_flags import (
@@ -147,43 +147,54 @@ def _new_flags(command: tuple[str, ...], machine: str, directory: Path) -> Flags
     return flags
 
 
-class _Wanted(threading.local):
-    """What this thread collects instead of compiling it: sources and functions, by cache key."""
-
-    sources: dict[str, tuple[str, str]] | None = None
+#: Sources with the functions wanted of them.
+Sources: TypeAlias = set[tuple[str, str]]
 
 
-_wanted = _Wanted()
+class _State(threading.local):
+    """Where this thread collects what must be compiled, if it does not compile it."""
+
+    wanted: Sources | None = None
+
+
+_state = _State()
 #: Whether the cache was empty, and has not been found to have everything since.
 _is_cold = False
 
 
 def is_cold() -> bool:
-    """Return whether many sources may have to be compiled, which is faster `together`."""
+    """Return whether many sources may have to be compiled, which is faster at once."""
     _compiler_here()
     return _is_cold
 
 
 @contextlib.contextmanager
-def together() -> Iterator[None]:
-    """Let `load` return 0 for what must be compiled, which is done at the end, side by side."""
-    global _is_cold
-    wanted = _wanted.sources = {}
+def collecting(wanted: Sources | None) -> Iterator[None]:
+    """Let `load` return 0 for what must be compiled, and add it there; None: as usual."""
+    before, _state.wanted = _state.wanted, wanted
     try:
         yield
     finally:
-        _wanted.sources = None
+        _state.wanted = before
+
+
+def compile_all(wanted: Sources) -> None:
+    """Compile sources side by side; errors are raised by `load`."""
+    global _is_cold
     _is_cold = bool(wanted)
 
-    def compile_one(source: str, name: str) -> None:
-        with contextlib.suppress(MissingDependencyError):  # raised again where it is needed
-            load(source, name)
+    def compile_one(given: tuple[str, str]) -> None:
+        with contextlib.suppress(MissingDependencyError):
+            load(*given)
 
     if wanted:
         from concurrent.futures import ThreadPoolExecutor  # slow to import
 
-        with ThreadPoolExecutor(default_threads()) as pool:
-            pool.map(compile_one, *zip(*wanted.values(), strict=True))
+        pool = ThreadPoolExecutor(default_threads())
+        try:
+            list(pool.map(compile_one, wanted))
+        finally:  # Ctrl-C
+            pool.shutdown(cancel_futures=True)
 
 
 def kept(known: dict[Any, int], key: Any, source: Callable[[], str], name: str) -> int:
@@ -203,7 +214,7 @@ _failures: dict[tuple[Path, str], str] = {}
 def load(source: str, name: str) -> int:
     """Return the address of a function of C source, compiled unless the cache has it.
 
-    Within `together` it is 0 if it is not compiled yet.
+    While `collecting`, it is 0 if it must be compiled.
 
     Args:
         source: The source.
@@ -220,8 +231,8 @@ def load(source: str, name: str) -> int:
     if (directory, key) in _failures:
         raise MissingDependencyError(_failures[directory, key])
     library = _find_library(directory, key, name)
-    if library is None and _wanted.sources is not None:
-        _wanted.sources[key] = source, name
+    if library is None and _state.wanted is not None:
+        _state.wanted.add((source, name))
         return 0
     if library is None:
         try:

@@ -369,20 +369,18 @@ def trained_steps():
 
 @needs_compiler
 def test_with_an_empty_cache_all_kernels_of_a_step_are_compiled_before_it_runs(cache, monkeypatch):
-    built, build, together = [], compiler._build_library, compiler.together
+    built, build, compile_all = [], compiler._build_library, compiler.compile_all
 
     def noted(*args):
         built.append(args[3])
         return build(*args)
 
-    @contextlib.contextmanager
-    def known():
-        with together():
-            yield
+    def known(wanted):
+        compile_all(wanted)
         built.append("the step runs")
 
     monkeypatch.setattr(compiler, "_build_library", noted)
-    monkeypatch.setattr(compiler, "together", known)
+    monkeypatch.setattr(compiler, "compile_all", known)
     traces, first = trained_steps()
     assert traces == 1  # which the first step has left
     assert built.index("the step runs") == len(built) - 1 > 5
@@ -395,19 +393,66 @@ def test_with_an_empty_cache_all_kernels_of_a_step_are_compiled_before_it_runs(c
 
 
 @needs_compiler
-def test_what_is_compiled_together_is_there_at_the_end(cache):
-    elsewhere = []
-    with compiler.together():
+def test_what_is_collected_is_compiled_at_the_end(cache):
+    elsewhere, wanted, again = [], set(), set()
+    with compiler.collecting(wanted):
         assert compiler.load(probe(5), "probe") == 0
         assert compiler.load("this is no C", "probe") == 0
         in_threads(lambda n: elsewhere.append(ask(compiler.load(probe(n), "probe"))), [6, 7])
+        with compiler.collecting(None):
+            assert ask(compiler.load(probe(8), "probe")) == 8
     assert sorted(elsewhere) == [6, 7]
+    compiler.compile_all(wanted)
     assert compiler.is_cold()
-    with compiler.together():
+    with compiler.collecting(again):
         assert ask(compiler.load(probe(5), "probe")) == 5
         with pytest.raises(MissingDependencyError, match="failed"):
             compiler.load("this is no C", "probe")
+    compiler.compile_all(again)
     assert not compiler.is_cold()
+
+
+@needs_compiler
+def test_what_was_listed_is_not_run(cache):
+    """A kernel that was not compiled is at address 0."""
+    compiler.is_cold()
+    handler, other = NativeHandler(seed=1), NativeHandler(seed=1)
+    x, y, z = handler.ones((4, 5)), handler.zeros((4, 5)), other.zeros((4, 5))
+
+    def fails():
+        other.tanh(x, z)  # another handler computes as ever
+        handler.tanh(x, y)
+        product = handler.repeated_dot_add(handler.ones((5, 5)))
+        handler.loop(range(4), lambda t: product(x[t : t + 1], y[t : t + 1]))
+        raise ValueError
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="^$"):
+            handler.trace(fails)
+        np.testing.assert_allclose(z, np.tanh(1), rtol=1e-6)
+        assert not y.any()
+    handler.tanh(x, y)
+    np.testing.assert_array_equal(y, z)
+
+
+@needs_compiler
+def test_an_interrupted_compilation_ends_and_is_done_again(cache, monkeypatch):
+    compiler.is_cold()
+    load, asked = compiler.load, []
+
+    def interrupted(source, name):
+        asked.append(source)
+        raise KeyboardInterrupt
+
+    wanted = {(probe(n), "probe") for n in range(20)}
+    with monkeypatch.context() as patch:
+        patch.setattr(compiler, "load", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            compiler.compile_all(wanted)
+    assert len(asked) < 20
+    assert ask(load(probe(3), "probe")) == 3
+    traces, _ = trained_steps()
+    assert traces == 1
 
 
 def no_space(source, target):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from brainstorm.errors import HandlerValidationError, MissingDependencyError
 from brainstorm.forks import renew_after_fork
+from brainstorm.handlers.compiler import Sources, collecting
 from brainstorm.handlers.lowering import Memo
 from brainstorm.handlers.native.library import Library, UnsupportedError
 from brainstorm.handlers.native.primitives import Primitives
@@ -32,6 +33,7 @@ class Lane(Primitives):
         memo: The cached calls of operations.
         packed: Place of a matrix to its copy; see `brainstorm.handlers.native.packed_products`.
         refusals: Reasons why programs have no kernel.
+        wanted: Sources of the kernels that calls still need, if these are built to be listed only.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Lane(Primitives):
         self.version = 0
         self.refusals = refusals
         self.packed: dict[Hashable, Any] = {}
+        self.wanted: Sources | None = None
         self.memo = Memo(self._execute, self._build)
         renew_after_fork(self)
 
@@ -78,6 +81,18 @@ class Lane(Primitives):
         """Drop everything that belongs to arrays, because memory has moved."""
         self.forget()
         self.packed.clear()
+
+    @contextlib.contextmanager
+    def listing(self) -> Iterator[Sources]:
+        """Build calls that are never executed, and collect what must be compiled for them."""
+        wanted: Sources = set()
+        self.wanted = wanted
+        try:
+            yield wanted
+        finally:
+            self.wanted = None
+            self.memo.forget()
+            self.packed.clear()
 
     def trim(self) -> None:
         """Evict what is cached for other sizes, if it is much."""
@@ -126,7 +141,7 @@ class Lane(Primitives):
     def _build(self, executor: CompiledProgram, *given: Any) -> list[Any] | None:
         self.check_writable("run_program(program, inputs, outputs, accumulate)", given[1])
         try:
-            with out_of_memory(executor.program.name):
+            with out_of_memory(executor.program.name), collecting(self.wanted):
                 return executor.calls(*given)
         except (NotRenderableError, MissingDependencyError) as error:
             self._refuse(error)

@@ -196,9 +196,11 @@ class Library:
 
     def shield(self, threads: int) -> None:
         """Keep signals away from the threads that OpenMP has for the calling thread."""
-        if threads > max(1, self.used.shielded) and self._parallel is not None:
-            self.used.shielded = threads
-            block_signals(self._parallel, threads)
+        used = self.used
+        if threads > 1 and self._parallel is not None:
+            if threads > used.shielded:
+                block_signals(self._parallel, threads)
+            used.shielded = threads  # for fewer, OpenMP ends the others
 
     def check(self, name: str, *arguments: Any) -> None:
         """Call a function that returns a status.

@@ -172,7 +172,7 @@ class NativeHandler(Lowering, NumpyHandler):
     ) -> list[Any] | None:
         lane, contract = self.lane, Handler.operations()[name]
         try:
-            with out_of_memory(name):
+            with out_of_memory(name), compiler.collecting(lane.wanted):
                 calls: list[Any] = builder(lane, **arguments)
         except UnsupportedError:
             return None
@@ -185,11 +185,11 @@ class NativeHandler(Lowering, NumpyHandler):
 
     def trace(self, function: Callable[[], None]) -> Trace:
         if compiler.is_cold():  # all that it needs is compiled at once, before it runs
-            with compiler.together(), self.tracing(runs=False):
-                prepare()
+            with self.tracing(runs=False), self.lane.listing() as wanted:
+                with compiler.collecting(wanted):
+                    prepare()
                 function()
-            self.memo.forget()
-            self.lane.packed.clear()
+            compiler.compile_all(wanted)
         return super().trace(function)
 
     def compile(self, calls: Sequence[Callable[[], Any]]) -> Sequence[Callable[[], Any]]:
@@ -213,7 +213,8 @@ class NativeHandler(Lowering, NumpyHandler):
                 traces.append(trace.steps)
         rounds = [[step.call for step in trace] for trace in traces]
         kept = owners(step for trace in traces for step in trace)
-        loop = as_loop(rounds, len(steps), kept, self._library)
+        with compiler.collecting(self.lane.wanted):
+            loop = as_loop(rounds, len(steps), kept, self._library)
         if loop is None:
             super().loop(steps, body)
         else:

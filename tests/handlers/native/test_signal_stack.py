@@ -54,3 +54,34 @@ def test_signals_leave_memory_whole(kind, threads, size, is_main):
     done = subprocess.run(words, capture_output=True, text=True, timeout=100)
     said = "whole\n" * (1 if is_main else 3)
     assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
+
+
+TEAMS = """
+import os, signal, threading
+import numpy as np
+from brainstorm.handlers import NativeHandler
+
+def open_to_signals():
+    found = set()
+    for thread in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{thread}/status") as file:
+            words = dict(line.split(":", 1) for line in file)
+        if not int(words["SigBlk"], 16) & 1 << signal.SIGINT - 1:
+            found.add(thread)
+    return found
+
+before = open_to_signals()
+handlers = {n: NativeHandler(threads=n) for n in (2, 3, 4)}
+a, out = np.ones((2, 512, 512), np.float32)
+for n in (3, 2, 4, 2, 4, 3):
+    handlers[n].dot_mm(a, a, out)
+    assert open_to_signals() <= before, n
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="signals are blocked on Linux")
+def test_no_thread_of_a_team_gets_signals():
+    done = subprocess.run(
+        [sys.executable, "-c", TEAMS], capture_output=True, text=True, timeout=100
+    )
+    assert (done.returncode, done.stderr) == (0, "")
