@@ -115,8 +115,8 @@ def _groups() -> Iterator[Group]:
 
 
 def _recurrences() -> Iterator[Kernel]:
-    """Yield recurrences of the sizes of an LSTM with 128 units, whose matrix is kept or changes."""
-    rows, size = 10, 128
+    """Yield recurrences of the sizes of an LSTM with 100 units, whose matrix is kept or changes."""
+    rows, size = 10, 100
     for turned, move in itertools.product((False, True), (0, 4)):
         n, k = (4 * size, size) if turned else (size, 4 * size)
         a, b, out = (aligned_zeros(shape, "f") for shape in ((rows, k), (n, k), (rows, n)))
