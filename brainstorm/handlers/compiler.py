@@ -21,9 +21,9 @@ import shlex
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from brainstorm.errors import MissingDependencyError
 from brainstorm.handlers.compiler_flags import (
@@ -158,13 +158,16 @@ class _State(threading.local):
 
 
 _state = _State()
-#: Whether the cache was empty, and has not been found to have everything since.
-_is_cold = False
+#: Whether the cache was empty, and has not been found to have everything since; None: not known.
+_is_cold: bool | None = None
 
 
 def is_cold() -> bool:
     """Return whether many sources may have to be compiled, which is faster at once."""
-    _compiler_here()
+    global _is_cold
+    if _is_cold is None:
+        _is_cold = False
+        _compiler_here()  # may find that it is
     return _is_cold
 
 
@@ -197,14 +200,16 @@ def compile_all(wanted: Sources) -> None:
             pool.shutdown(cancel_futures=True)
 
 
-def kept(known: dict[Any, int], key: Any, source: Callable[[], str], name: str) -> int:
-    """Return what `load` does, which it is asked once for each key."""
-    if key not in known:
-        address = load(source(), name)
-        if not address:
-            return 0
-        known[key] = address
-    return known[key]
+#: Addresses of functions that were loaded.
+_known: dict[Hashable, int] = {}
+
+
+def load_once(key: Hashable, source: Callable[[], str], name: str) -> int:
+    """Return what `load` does, without asking it again for the same key."""
+    address = _known.get(key) or load(source(), name)
+    if address:
+        _known[key] = address
+    return address
 
 
 #: What was wrong with sources, by directory and cache key: they are not compiled again.

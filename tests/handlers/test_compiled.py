@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from brainstorm.errors import HandlerValidationError, ValidationError
-from brainstorm.handlers import NativeHandler, binding
+from brainstorm.handlers import NativeHandler, binding, compiler
 from brainstorm.handlers.native import programs
 from brainstorm.handlers.native.programs import CompiledProgram
 from brainstorm.handlers.numpy_memory import overlap
@@ -150,7 +150,7 @@ def test_without_memory_for_chunks_there_is_one(monkeypatch):
         return head + nothing + rest.replace("malloc(", "nothing(")
 
     monkeypatch.setattr(programs, "render_kernel", without_memory)
-    monkeypatch.setattr(programs, "_functions", {})
+    monkeypatch.setattr(compiler, "_known", {})
     monkeypatch.setattr(binding, "PARALLEL_WORK", 1)
     a = np.random.RandomState(0).uniform(0, 2, (300, 70)).astype(np.float32)
     x = Variable(a.shape)

@@ -17,7 +17,7 @@ import pytest
 from brainstorm.errors import MissingDependencyError
 from brainstorm.handlers import compiler, compiler_flags
 from brainstorm.handlers.compiler_flags import find_flags
-from brainstorm.handlers.native import NativeHandler, kernels, programs, replay
+from brainstorm.handlers.native import NativeHandler
 from brainstorm.handlers.native.library import load
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import Lstm
@@ -40,11 +40,9 @@ def cache(tmp_path, monkeypatch):
     """An empty cache, and nothing that this process has loaded before."""
     directory = tmp_path / "cache"
     monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(directory))
-    monkeypatch.setattr(programs, "_functions", {})
-    monkeypatch.setattr(kernels, "_functions", {})
-    monkeypatch.setattr(replay, "_functions", {})
+    monkeypatch.setattr(compiler, "_known", {})
     monkeypatch.setattr(compiler, "_failures", {})
-    monkeypatch.setattr(compiler, "_is_cold", False)
+    monkeypatch.setattr(compiler, "_is_cold", None)
     return directory
 
 
@@ -384,7 +382,7 @@ def test_with_an_empty_cache_all_kernels_of_a_step_are_compiled_before_it_runs(c
     traces, first = trained_steps()
     assert traces == 1  # which the first step has left
     assert built.index("the step runs") == len(built) - 1 > 5
-    monkeypatch.setattr(programs, "_functions", {})
+    monkeypatch.setattr(compiler, "_known", {})
     _, second = trained_steps()
     assert built.count("the step runs") == 2  # nothing was missing: it is not tried any more
     trained_steps()

@@ -7,7 +7,6 @@ import pytest
 
 from brainstorm.backend import Backend
 from brainstorm.handlers import NativeHandler, PyCudaHandler, compiler
-from brainstorm.handlers.native import programs
 from brainstorm.handlers.pycuda import modules, structures
 from brainstorm.optree import Variable, evaluate, linearise
 from brainstorm.optree import functions as fn
@@ -150,7 +149,7 @@ def test_sums_of_many_numbers_are_accurate(count, compute):
 def test_other_numbers_are_no_other_kernel(handler, tmp_path, monkeypatch):
     """A user's loop of assignments, each with its own learning rate."""
     monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(programs, "_functions", {})
+    monkeypatch.setattr(compiler, "_known", {})
     owner, name = (compiler, "_build") if type(handler) is NativeHandler else (modules, "_cached")
     monkeypatch.setattr(owner, name, compilations := mock.Mock(wraps=getattr(owner, name)))
     backend = Backend(handler)

@@ -18,9 +18,6 @@ _TYPES = {
     "float64": "typedef double real; typedef int64_t whole;",
 }
 
-#: From names, texts and types to the addresses of functions.
-_functions: dict[tuple[str, ...], int] = {}
-
 
 def kernel_call(name: str, body: str, arrays: Sequence[Array], numbers: Sequence[int]) -> Kernel:
     """Return the call of ``void name(void *const *pointers, const int64_t *n)`` in C.
@@ -38,11 +35,11 @@ def kernel_call(name: str, body: str, arrays: Sequence[Array], numbers: Sequence
     return Kernel(function, [address_of(array) for array in arrays], numbers)
 
 
-def _function(*key: str) -> int:
-    name, body, dtype = key
+def _function(name: str, body: str, dtype: str) -> int:
+    def source() -> str:
+        return f"#include <stdint.h>\n{_TYPES[dtype]}\n{body}"
+
     try:
-        return compiler.kept(
-            _functions, key, lambda: f"#include <stdint.h>\n{_TYPES[dtype]}\n{body}", name
-        )
+        return compiler.load_once((name, body, dtype), source, name)
     except MissingDependencyError as error:
         raise UnsupportedError(str(error)) from None

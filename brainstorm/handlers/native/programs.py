@@ -22,9 +22,6 @@ from brainstorm.optree.program import Step
 from brainstorm.optree.render_c import render_kernel
 from brainstorm.utils import Array
 
-#: From loops to the address of their kernel.
-_functions: dict[tuple[Loop, ...], int] = {}
-
 
 def numpy_calls(step: Step, *arrays: Array) -> list[Callable[[], None]]:
     """Return the call of NumPy's function for a step that is not a loop.
@@ -100,4 +97,4 @@ class CompiledProgram(ProgramSpecializer):
 
 
 def _function(loops: tuple[Loop, ...]) -> int:
-    return compiler.kept(_functions, loops, lambda: render_kernel(loops, "kernel"), "kernel")
+    return compiler.load_once(loops, lambda: render_kernel(loops, "kernel"), "kernel")

@@ -126,13 +126,9 @@ class Replay:
             call()
 
 
-#: The address of the function that replays calls in C.
-_functions: dict[str, int] = {}
-
-
 def prepare() -> int:
-    """Return that address; see `compiler.load`."""
-    return compiler.kept(_functions, "replay", lambda: _SOURCE, "replay")
+    """Return the address of the function that replays calls in C; see `compiler.load`."""
+    return compiler.load_once("replay", lambda: _SOURCE, "replay")
 
 
 class Loop(Call):

@@ -89,17 +89,11 @@ def fused(pieces: Iterable[Piece]) -> list[Piece]:
 
 def _in_parts(piece: Piece, placed: Sequence[Piece]) -> list[Piece]:
     """Return a copy as pieces that may be joined with the one that has written what it reads."""
-    if len(piece.walks) == 1:
-        for other in reversed(placed[-MOST_PASSED:]):
-            if meet(other.writes, piece.reads):
-                found = max(
-                    (in_parts(piece.walks[0], walk) for walk in other.walks), key=len, default=[]
-                )
-                return (
-                    [Piece.of_loop(walk, piece.keep) for walk in found]
-                    if len(found) > 1
-                    else [piece]
-                )
+    near = reversed(placed[-MOST_PASSED:]) if len(piece.walks) == 1 else ()
+    writers = (other.walks for other in near if meet(other.writes, piece.reads))
+    for before in next(writers, ()):
+        if parts := in_parts(piece.walks[0], before):
+            return [Piece.of_loop(part, piece.keep) for part in parts]
     return [piece]
 
 

@@ -218,17 +218,18 @@ def split(walk: Walk, sizes: tuple[int, ...]) -> Walk | None:
 
 
 def in_parts(walk: Walk, before: Walk) -> list[Walk]:
-    """Return a copy as copies of the columns that a loop before it has written, if these are all.
+    """Return a copy as copies of the parts that a loop before it has written, if these are all.
 
+    The parts are columns, of the same number; there are none if it has written something else.
     So are the deltas of the gates of an LSTM rounded, which are one factor of a product.
     """
     is_copy = len(walk.accessed) == 2 and not (walk.reductions or walk.loop.file)
     if not is_copy or len(before.sizes) != 2 or before.reductions:
-        return [walk]
+        return []
     rows, columns = before.sizes
     shaped = split(walk, (rows, walk.results // rows)) if walk.loop.rank == 1 else walk
     if shaped is None or shaped.loop.rank != 2 or shaped.sizes[0] != rows:
-        return [walk]
+        return []
     size, width = shaped.item_sizes[0], shaped.sizes[1]
     written = range(len(before.loop.reads), before.loop.arrays)
     places = (
@@ -237,18 +238,17 @@ def in_parts(walk: Walk, before: Walk) -> list[Walk]:
         if before.steps(k) == shaped.steps(0) and before.item_sizes[k] == size
     )
     starts = sorted(place for place in places if 0 <= place < width)
-    if starts != list(range(0, width, columns)) or width % columns or shaped.steps(0)[1] != size:
-        return [walk]
-    moves = [
-        [start * step for step in (s[1] for s in map(shaped.steps, (0, 1)))] for start in starts
-    ]
+    is_whole = starts == list(range(0, width, columns)) and width % columns == 0 < width - columns
+    if not is_whole or shaped.steps(0)[1] != size:
+        return []
+    steps = [shaped.steps(array)[1] for array in range(2)]
     return [
         dataclasses.replace(
             shaped,
             sizes=before.sizes,
-            pointers=tuple(map(operator.add, shaped.pointers, move)),
+            pointers=tuple(x + start * n for x, n in zip(shaped.pointers, steps, strict=True)),
         )
-        for move in moves
+        for start in starts
     ]
 
 
@@ -297,13 +297,11 @@ def _rowed(walk: Walk, rows: int) -> Walk | None:
 
 def _keep_to_rows(before: Walk, after: Walk) -> bool:
     """Return whether two loops touch nothing in common but in the same row, if one writes it."""
-    for i, j in _shared(before, after):
-        mine, others = (
-            walk.rows(k, walk.loop.reduced.count(False)) for walk, k in ((before, i), (after, j))
-        )
-        if not mine.keep_to_rows(others, before.results):
-            return False
-    return True
+    axes, others = (walk.loop.reduced.count(False) for walk in (before, after))
+    return all(
+        before.rows(i, axes).keep_to_rows(after.rows(j, others), before.results)
+        for i, j in _shared(before, after)
+    )
 
 
 # -- side by side ----------------------------------------------------------------------------------

@@ -40,8 +40,8 @@ def has_few_rows(device: Device, p: Product) -> bool:
     """Return whether a product can be computed by our kernel instead of cuBLAS."""
     if p.transa or p.batch > 1 or p.m > MOST_ROWS or p.k > MOST_TERMS:
         return False
-    *factors, out = (array.span(p.m) for array in _arrays_of(p))
     part = ProductPart(p)
+    *factors, out = (array.span(p.m) for array in part.arrays)
     room = device.shared // 4 - part.terms
     return not meet([out], factors) and part.kept(part.threads, 0, room) is not None
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from brainstorm.errors import BrainstormError, OutOfMemoryError
-from brainstorm.handlers.native import replay as native_replay
+from brainstorm.handlers import compiler
 from brainstorm.handlers.native.calls import _KERNEL_TYPE, _PRIMITIVE_TYPE, Execution, Kernel
 from brainstorm.handlers.native.replay import Replay, as_loop
 from tests.handlers.running import needs_compiler
@@ -51,7 +51,7 @@ def replay(request, monkeypatch):
     if request.param == "Python":
         monkeypatch.setenv("CC", "no-such-compiler-here")
         monkeypatch.setenv("BRAINSTORM_CACHE_DIR", "/nonexistent/nothing")
-        monkeypatch.setattr(native_replay, "_functions", {})
+        monkeypatch.setattr(compiler, "_known", {})
     return Replay
 
 
