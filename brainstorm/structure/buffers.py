@@ -11,6 +11,7 @@ import numpy as np
 
 from brainstorm.display import safe_repr
 from brainstorm.errors import NetworkValidationError, OutOfMemoryError, ReusedBufferError
+from brainstorm.forks import count_forks
 from brainstorm.handlers import get_default_handler
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.structure.buffer_structure import BufferStructure
@@ -96,7 +97,7 @@ class BufferManager:
     @property
     def stamp(self) -> Any:
         """A value that traces of computations with the memory depend on; changes when it moves."""
-        return self.handler, self._moves, self.lane and self.lane.version
+        return self.handler, self._moves, count_forks()
 
     @property
     def item_size(self) -> int:

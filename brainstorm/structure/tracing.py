@@ -72,8 +72,11 @@ class Traces:
         if not replays_are_enabled():
             function()
             return
+        version = manager.lane and manager.lane.version
         trace = handler.trace(function)
-        if (manager.stamp, depends()) == stamp:
+        # A trace holds the scratch memory that it began with; if that grew, the next needs less.
+        has_grown = version != (manager.lane and manager.lane.version)
+        if (manager.stamp, depends()) == stamp and not has_grown:
             self._keep(key, stamp, trace, manager.position)
             manager.traces.add(self)
 

@@ -413,6 +413,16 @@ def test_what_needs_no_other_traces():
     assert not stepper.traces
 
 
+def test_traces_outlive_the_growth_of_scratch_memory():
+    net, stepper = network(FullyConnected(4), handler=NativeHandler(seed=1)), SgdStepper(0.1)
+    train(net, stepper, [batch(B=4), batch(B=3)])
+    before, lane = dict(stepper.traces), net._buffer_manager.lane
+    lane.workspace("formulas", 1)
+    lane.workspace("formulas", 10**6)
+    run_steps(net, stepper, [batch(B=4), batch(B=3)])
+    assert stepper.traces == before
+
+
 @pytest.mark.parametrize("disturb", ["deltas", "handler", "close"])
 def test_what_moves_memory_waits_for_passes(disturb):
     net = network(FullyConnected(16, "tanh"), handler=NumpyHandler(seed=1))
@@ -467,8 +477,9 @@ def test_what_is_read_while_another_thread_trains_is_of_one_step():
 
 @needs_fork
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_process_does_not_wait_for_threads_that_it_does_not_have():
-    net, stop = network(FullyConnected(4)), threading.Event()
+@pytest.mark.parametrize("make", [NumpyHandler, NativeHandler])
+def test_a_forked_process_does_not_wait_for_threads_that_it_does_not_have(make):
+    net, stop = network(FullyConnected(4), handler=make(seed=1)), threading.Event()
     x = batch(T=1, B=2)["default"]
     expected = net.predict(x)
 

@@ -29,7 +29,7 @@ class Lane(Primitives):
     Each thread has a lane, and so has every network, in whichever thread it runs.
 
     Attributes:
-        version: Changes when existing calls should be built again.
+        version: Changes when scratch memory grows: calls built before hold the previous memory.
         memo: The cached calls of operations.
         packed: Place of a matrix to its copy; see `brainstorm.handlers.native.packed_products`.
         refusals: Reasons why programs have no kernel.
