@@ -25,7 +25,7 @@ from brainstorm.handlers.base_arrays import ArrayOperations
 from brainstorm.handlers.base_images import ImageOperations
 from brainstorm.handlers.base_sequences import SequenceOperations
 from brainstorm.handlers.contracts import Contract
-from brainstorm.handlers.numpy_memory import out_of_memory
+from brainstorm.handlers.numpy_memory import raise_out_of_memory
 from brainstorm.handlers.traces import State, Trace
 from brainstorm.interrupts import uninterrupted
 from brainstorm.optree import Formula, Program
@@ -315,9 +315,11 @@ class Handler(
 
 
 def _do(calls: Iterable[Callable[[], Any]], operation: str) -> None:
-    with out_of_memory(operation):
+    try:
         for call in calls:
             call()
+    except MemoryError as error:
+        raise_out_of_memory(operation, error)
 
 
 def _traced(name: str, function: Callable[..., Any], returns: bool) -> Callable[..., Any]:
@@ -329,12 +331,14 @@ def _traced(name: str, function: Callable[..., Any], returns: bool) -> Callable[
     def run(self: Handler, *args: Any, **kwargs: Any) -> Any:
         trace, called = self.running.trace, args[0].name if args and name == "run_program" else name
         if trace is None or returns:
-            with out_of_memory(called):
+            try:
                 if trace is None:
                     return function(self, *args, **kwargs)
                 trace.reads.append(called)
                 with self._traced_by(None):  # its allocations are not part of the trace
                     return function(self, *args, **kwargs)
+            except MemoryError as error:
+                raise_out_of_memory(called, error)
         call = functools.partial(function, self, *map(_fixed, args), **kwargs)
         self.execute((call,), called, _flat((*args, *kwargs.values())))
         return None

@@ -7,7 +7,7 @@ import math
 import mmap
 import threading
 import types
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -129,27 +129,16 @@ def overlap(a: np.ndarray, b: np.ndarray, most_work: Any = _MOST_WORK) -> str:
         return "other"
 
 
-class out_of_memory:  # noqa: N801 (a context manager; one with `yield` takes three times as long)
-    """Turns Python's MemoryError into an error that names the operation.
+def raise_out_of_memory(operation: str, error: MemoryError) -> NoReturn:
+    """Raise an error that names the operation which needs the memory, unless this one does.
 
-    Args:
-        operation: The operation that needs the memory.
+    Callers catch MemoryError: a context manager would take longer than a small operation.
     """
-
-    __slots__ = ("_operation",)
-
-    def __init__(self, operation: str) -> None:
-        self._operation = operation
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        if isinstance(error, MemoryError) and not isinstance(error, OutOfMemoryError):
-            raise OutOfMemoryError(
-                f"{self._operation}: there is no memory for its scratch arrays "
-                f"({error}). Use a smaller batch."
-            ) from error
+    if isinstance(error, OutOfMemoryError):
+        raise error
+    raise OutOfMemoryError(
+        f"{operation}: there is no memory for its scratch arrays ({error}). Use a smaller batch."
+    ) from error
 
 
 class Scratch(threading.local):

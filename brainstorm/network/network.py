@@ -24,7 +24,6 @@ from brainstorm.network.memory import check_handler
 from brainstorm.network.passes import Data, NetworkPasses
 from brainstorm.randomness import RandomState
 from brainstorm.structure.architecture import (
-    INPUT,
     Architecture,
     generate_architecture,
     instantiate_layers_from_architecture,
@@ -226,7 +225,7 @@ class Network(NetworkPasses, Describable):
 
         given_data = {name: self._apart(data[name]) for name in given}
         parts: dict[str, list[np.ndarray]] = {path: [] for path in outputs}
-        for batch, *sizes in split_batch(given_data, self.layers[INPUT].out_shapes, batch_size):
+        for batch, *sizes in split_batch(given_data, self._check_data, batch_size):
             with self._buffer_manager.turn:
                 self._provide(batch, *sizes)
                 manager, depends = self._buffer_manager, self._what_passes_depend_on

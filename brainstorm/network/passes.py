@@ -17,7 +17,7 @@ from brainstorm.network.parameters import NetworkParameters, each_modifier
 from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager
-from brainstorm.structure.external_data import check_external_data
+from brainstorm.structure.external_data import DataCheck
 from brainstorm.structure.lifetimes import plan_memory
 from brainstorm.structure.memory import MemoryReport, find_largest_batch, measure_memory
 from brainstorm.structure.passes import Passes
@@ -34,6 +34,7 @@ class NetworkPasses(NetworkParameters):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._keep_input_deltas = False
+        self._check_data = DataCheck(self.layers[INPUT].out_shapes)
         self._passes = Passes(self.layers, self._buffer_manager, keep_input_deltas=False)
 
     @property
@@ -90,11 +91,10 @@ class NetworkPasses(NetworkParameters):
         """
         with self._buffer_manager.turn:
             T, B, S = (1 if all_inputs else size or 1 for size in self._buffer_manager.sizes)
-            shapes = self.layers[INPUT].out_shapes
-            self._provide(data, *check_external_data(data, shapes, all_inputs, (T, B, S)))
+            self._provide(data, *self._check_data(data, all_inputs, (T, B, S)))
 
     def _provide(self, data: Data, *sizes: int) -> None:
-        """Provide data whose T, B and S `check_external_data` has returned."""
+        """Provide data whose T, B and S `DataCheck` has returned."""
         inp, handler = self.layers[INPUT], self.handler
         arrays = {name: data[name] for name in inp.out_shapes if name in data}
         for name, array in arrays.items():

@@ -1,10 +1,10 @@
-"""External data: whether it fits the Input layer, and its T and B."""
+"""External data: whether they fit the Input layer, and their T, B and S."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -12,22 +12,56 @@ from brainstorm.errors import MissingDataError, NetworkValidationError
 from brainstorm.structure.buffer_structure import CONSTANT, TIME, BufferStructure, format_shape
 from brainstorm.utils import UNMASK
 
+#: Number of combinations of shapes and types that are remembered.
+MOST_KNOWN = 4096
 
-def check_external_data(
+Sizes: TypeAlias = tuple[int, int, int]
+
+
+class DataCheck:
+    """Checks data against the outputs of the Input layer.
+
+    Args:
+        expected: The outputs.
+    """
+
+    def __init__(self, expected: Mapping[str, BufferStructure]) -> None:
+        self.expected = expected
+        #: T, B and S of data that were checked, by all that the check depends on.
+        self._known: dict[Hashable, Sizes] = {}
+
+    def __call__(
+        self, data: Mapping[str, Any], all_inputs: bool, present: Sizes = (1, 1, 1)
+    ) -> Sizes:
+        """Return T, B and S of data.
+
+        Other names than the expected ones are ignored; `present` are T, B and S for axes that no
+        data have.
+
+        Raises:
+            MissingDataError: A name is missing, or there is no data at all.
+            NetworkValidationError: A shape or dtype does not fit, or T, B or S differ.
+        """
+        try:
+            arrays = tuple([(name, type(a), a.shape, a.dtype) for name, a in data.items()])
+            key = type(data), arrays, all_inputs, present
+            sizes = self._known.get(key)
+        except (AttributeError, TypeError):
+            return _check(data, self.expected, all_inputs, present)
+        if sizes is None:
+            sizes = _check(data, self.expected, all_inputs, present)
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = sizes
+        return sizes
+
+
+def _check(
     data: Mapping[str, Any],
     expected: Mapping[str, BufferStructure],
     all_inputs: bool,
-    present: tuple[int, int, int] = (1, 1, 1),
-) -> tuple[int, int, int]:
-    """Check data against the outputs of the Input layer; return T, B and S.
-
-    Other names than the expected ones are ignored; `present` are T, B and S for axes that no data
-    have.
-
-    Raises:
-        MissingDataError: A name is missing, or there is no data at all.
-        NetworkValidationError: A shape or dtype does not fit, or T, B or S differ.
-    """
+    present: Sizes,
+) -> Sizes:
     _check_names(data, expected, all_inputs)
     origin: dict[str, tuple[Any, ...]] = {}
     for name, structure in expected.items():
@@ -48,7 +82,7 @@ def check_external_data(
 
 
 def split_batch(
-    data: Mapping[str, Any], expected: Mapping[str, BufferStructure], batch_size: int
+    data: Mapping[str, Any], check: DataCheck, batch_size: int
 ) -> Iterator[tuple[Mapping[str, Any], int, int, int]]:
     """Yield data in parts of at most `batch_size` sequences, each with its T, B and S.
 
@@ -60,7 +94,7 @@ def split_batch(
     """
     if not isinstance(batch_size, Integral) or batch_size < 1:
         raise NetworkValidationError(f"batch_size: expected an int >= 1, got {batch_size!r}.")
-    T, total, S = check_external_data(data, expected, all_inputs=False)
+    T, total, S = check(data, all_inputs=False)
     if total <= batch_size:
         yield data, T, total, S
         return
@@ -69,7 +103,7 @@ def split_batch(
         part = {
             name: array[(slice(None),) * axis + (slice(start, end),)] if axis >= 0 else array
             for name, array in data.items()
-            for axis in [expected[name].first_feature_dim - 1]
+            for axis in [check.expected[name].first_feature_dim - 1]
         }
         yield part, T, end - start, S
 

@@ -7,13 +7,15 @@ import pytest
 
 from brainstorm.errors import MissingDataError, NetworkValidationError
 from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.external_data import check_external_data, split_batch
+from brainstorm.structure.external_data import DataCheck, split_batch
 
 EXPECTED = {
     "default": BufferStructure("T", "B", 8, 8, 1),
     "label": BufferStructure("B", 2),
     "fixed": BufferStructure(3, 2),
 }
+#: What it has accepted or refused must not change what it says of other data.
+CHECK = DataCheck(EXPECTED)
 
 
 def data(T=4, B=5, **changes):
@@ -36,7 +38,7 @@ def data(T=4, B=5, **changes):
 def test_sizes_that_no_data_have_are_the_present_ones(names, sizes):
     some = data(extra="is ignored")
     given = {name: some[name] for name in names}
-    assert check_external_data(given, EXPECTED, False, (7, 9, 3)) == sizes
+    assert CHECK(given, False, (7, 9, 3)) == sizes
 
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, None])
@@ -44,19 +46,19 @@ def test_batches_have_at_least_one_sequence(size):
     with pytest.raises(
         NetworkValidationError, match=f"batch_size: expected an int >= 1, got {size}"
     ):
-        next(split_batch(data(), EXPECTED, size))
+        next(split_batch(data(), CHECK, size))
 
 
 @pytest.mark.parametrize("dtype", [bool, np.uint8, np.int64, np.float16, np.float64])
 def test_all_real_numbers_are_taken(dtype):
-    assert check_external_data(data(label=np.zeros((5, 2), dtype)), EXPECTED, True) == (4, 5, 1)
+    assert CHECK(data(label=np.zeros((5, 2), dtype)), True) == (4, 5, 1)
 
 
 def test_arrays_of_other_handlers_need_only_a_shape():
     class DeviceArray:
         shape = (4, 5, 8, 8, 1)
 
-    assert check_external_data({"default": DeviceArray()}, EXPECTED, False) == (4, 5, 1)
+    assert CHECK({"default": DeviceArray()}, False) == (4, 5, 1)
 
 
 SHAPES = "expected (T, B, 8, 8, 1), got "
@@ -89,24 +91,26 @@ REFUSALS = [
 
 @pytest.mark.parametrize(("given_data", "message"), REFUSALS, ids=[r[1][:40] for r in REFUSALS])
 def test_refusals(given_data, message):
-    with pytest.raises(NetworkValidationError, match=f"^{re.escape(message)}"):
-        check_external_data(given_data, EXPECTED, all_inputs=True)
+    for _ in range(2):
+        with pytest.raises(NetworkValidationError, match=f"^{re.escape(message)}"):
+            CHECK(given_data, all_inputs=True)
+        assert CHECK(data(), all_inputs=True) == (4, 5, 1)
 
 
 def test_missing_data():
-    some = {"label": data()["label"], "labels": 5}
+    some = {"label": data()["label"], "labels": np.zeros(5)}
     text = (
         "data for 'default', 'fixed' is missing. The network's inputs are 'default', 'label', "
         "'fixed'; got 'label', 'labels'. Provide it, or keep what the buffers hold with "
         "provide_external_data(..., all_inputs=False)."
     )
+    assert CHECK(some, all_inputs=False) == (1, 5, 1)
     with pytest.raises(MissingDataError, match=f"^{re.escape(text)}$") as caught:
-        check_external_data(some, EXPECTED, all_inputs=True)
+        CHECK(some, all_inputs=True)
     assert isinstance(caught.value, KeyError)
-    assert check_external_data(some, EXPECTED, all_inputs=False) == (1, 5, 1)
 
 
 @pytest.mark.parametrize("nothing", [{}, {"other": np.zeros((1, 1, 1))}])
 def test_nothing_at_all_is_refused_in_any_case(nothing):
     with pytest.raises(MissingDataError, match="data for 'default', 'label', 'fixed' is missing"):
-        check_external_data(nothing, EXPECTED, all_inputs=False)
+        CHECK(nothing, all_inputs=False)

@@ -17,7 +17,7 @@ from brainstorm.handlers.native.library import Library, UnsupportedError
 from brainstorm.handlers.native.primitives import Primitives
 from brainstorm.handlers.native.products import build_product
 from brainstorm.handlers.native.programs import CompiledProgram, numpy_calls
-from brainstorm.handlers.numpy_memory import out_of_memory, reserved
+from brainstorm.handlers.numpy_memory import raise_out_of_memory, reserved
 from brainstorm.optree import Formula, Program, Step
 from brainstorm.optree.stages import NotRenderableError
 from brainstorm.utils import Array
@@ -141,11 +141,13 @@ class Lane(Primitives):
     def _build(self, executor: CompiledProgram, *given: Any) -> list[Any] | None:
         self.check_writable("run_program(program, inputs, outputs, accumulate)", given[1])
         try:
-            with out_of_memory(executor.program.name), collecting(self.wanted):
+            with collecting(self.wanted):
                 return executor.calls(*given)
         except (NotRenderableError, MissingDependencyError) as error:
             self._refuse(error)
             return None
+        except MemoryError as error:
+            raise_out_of_memory(executor.program.name, error)
 
     def _refuse(self, error: Exception) -> None:
         if str(error) not in self.refusals:

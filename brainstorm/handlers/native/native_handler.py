@@ -22,7 +22,7 @@ from brainstorm.handlers.native.lane import Lane
 from brainstorm.handlers.native.library import UnsupportedError, load
 from brainstorm.handlers.native.replay import Replay, as_loop, prepare
 from brainstorm.handlers.numpy_handler import NumpyHandler
-from brainstorm.handlers.numpy_memory import out_of_memory, reserved
+from brainstorm.handlers.numpy_memory import raise_out_of_memory, reserved
 from brainstorm.handlers.threads import default_threads
 from brainstorm.handlers.traces import Trace, owners
 from brainstorm.utils import Array
@@ -172,10 +172,12 @@ class NativeHandler(Lowering, NumpyHandler):
     ) -> list[Any] | None:
         lane, contract = self.lane, Handler.operations()[name]
         try:
-            with out_of_memory(name), compiler.collecting(lane.wanted):
+            with compiler.collecting(lane.wanted):
                 calls: list[Any] = builder(lane, **arguments)
         except UnsupportedError:
             return None
+        except MemoryError as error:
+            raise_out_of_memory(name, error)
         lane.check_writable(
             contract.call, (arguments[a.name] for a in contract.arguments if a.written)
         )
