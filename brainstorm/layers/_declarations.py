@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from brainstorm.constraints import Constraint
 from brainstorm.errors import unknown
 from brainstorm.layers._times import remedy_for
-from brainstorm.structure.buffer_structure import BufferStructure, format_shape
+from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate, format_shape
 
 
 def check_options(layer: Any) -> None:
@@ -18,13 +19,14 @@ def check_options(layer: Any) -> None:
     for option in layer.kwargs:
         if option not in layer.expected_kwargs:
             raise layer.fail(unknown("option", option, sorted(layer.expected_kwargs)))
-    for option in layer.changeable_kwargs:
-        if option not in layer.expected_kwargs:
-            names = sorted(layer.expected_kwargs)
-            raise layer.fail(unknown("option in changeable_kwargs", option, names))
     if not isinstance(layer.expected_kwargs, Mapping):
         return
     for option, constraint in layer.expected_kwargs.items():
+        if not isinstance(constraint, Constraint):
+            raise layer.fail(
+                f"expected_kwargs: expected a constraint of brainstorm.layers.constraints for "
+                f"{option!r}, such as number(0, 1), got {constraint!r}."
+            )
         if option in layer.kwargs:
             _set_option(layer, option, layer.kwargs[option])
         elif constraint.is_required:
@@ -50,6 +52,33 @@ def _set_option(layer: Any, option: str, value: Any) -> Any:
         value = constraint.convert(value)
     layer.kwargs[option] = value
     return value
+
+
+def check_templates(layer: Any) -> None:
+    """Check the declaration of the inputs."""
+    for port, template in layer.expected_inputs.items():
+        if not isinstance(template, StructureTemplate):
+            raise layer.fail(
+                f"expected_inputs: expected a StructureTemplate for {port!r}, such as "
+                f"StructureTemplate('T', 'B', 'F'), got {template!r}."
+            )
+
+
+def check_names(layer: Any) -> None:
+    """Check that what the class declares by name exists."""
+    choices = {
+        "changeable_kwargs": layer.expected_kwargs,
+        "optional_inputs": layer.expected_inputs,
+        "computes_no_input_deltas_for": layer.expected_inputs,
+        "computes_no_gradients_for": layer.parameter_shapes,
+        "takes_no_output_deltas_from": layer.out_shapes,
+        "can_overwrite": ("input_deltas", "gradients", "internals"),
+        "needs_in_backward": ("inputs", "outputs", "internals"),
+    }
+    for declaration, names in choices.items():
+        for name in getattr(layer, declaration):
+            if name not in names:
+                raise layer.fail(unknown(f"name in {declaration}", name, sorted(names)))
 
 
 def check_inputs(layer: Any) -> None:

@@ -143,7 +143,8 @@ def _nodes_per_step(
             raise ValidationError(
                 f"expected every time step of every sequence to be treated alone, but "
                 f"{as_formula(node, SHORT)} mixes or drops axis 0 (time) or 1 (sequence). Use "
-                f"feature axes, such as axis=-1, and keep reduced ones."
+                f"feature axes, such as axis=-1, and keep reduced ones; or write a Layer that "
+                f"computes the formula with handler.compute."
             )
         found.add(id(node))
     return found

@@ -126,6 +126,7 @@ class Layer(Traceable):
 
         self._check_kwargs()
         self.expected_inputs = self.inputs_for(self.kwargs)
+        _declarations.check_templates(self)
         #: Whether its inputs are ('B', ...) in place of ('T', 'B', ...).
         self.is_per_sequence = _times.gets_no_time(self.expected_inputs, given)
         if self.is_per_sequence:
@@ -137,6 +138,7 @@ class Layer(Traceable):
         self._set_up()
         if self.is_per_sequence:
             self._take_sequences(given)
+        _declarations.check_names(self)
         _declarations.check_connections(self)
         is_built_in = type(self).__module__.startswith("brainstorm.")
         self._watched = tuple(self.expected_kwargs if is_built_in else self.changeable_kwargs)

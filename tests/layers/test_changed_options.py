@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -125,18 +125,3 @@ def test_options_of_own_layers_are_kept_if_the_class_says_so(changeable, expecte
     if changeable and isinstance(expected, dict):
         with pytest.raises(LayerValidationError, match="'count': expected a finite number >= 0"):
             layer.count = -1
-
-
-def test_an_option_that_may_be_changed_must_exist():
-    class MisspeltLayerImpl(bl.Layer):
-        expected_kwargs: ClassVar = {"count": number(0)}
-        changeable_kwargs = ("cuont",)
-
-        def setup(self, kwargs, in_shapes):
-            return {"default": in_shapes["default"]}, {}, {}
-
-    text = (
-        r"unknown option in changeable_kwargs 'cuont'. Choices are: count. Did you mean 'count'\?"
-    )
-    with pytest.raises(LayerValidationError, match=text):
-        build_layer(ConstructionWrapper.create(MisspeltLayerImpl), {"default": ("T", "B", 2)})

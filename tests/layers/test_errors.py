@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from brainstorm import layers as bl
+from brainstorm.constraints import number
 from brainstorm.errors import LayerValidationError
 from brainstorm.layers.base_layer import Layer
 from brainstorm.structure.architecture import Connection
@@ -302,3 +303,35 @@ def test_what_setup_declares(declared, match):
     layer = ConstructionWrapper.create(DeclaresTestLayerImpl, declared=declared)
     with pytest.raises(LayerValidationError, match=rf"layer 'DeclaresTest' \(.*\): {match}"):
         build_layer(layer, {"default": ("T", "B", *VECTOR)})
+
+
+@pytest.mark.parametrize(
+    ("declared", "text"),
+    [
+        ({"expected_inputs": {"default": BufferStructure("T", "B", 3)}},
+         "expected_inputs: expected a StructureTemplate for 'default', such as "
+         "StructureTemplate('T', 'B', 'F'), got BufferStructure('T', 'B', 3)."),
+        ({"expected_inputs": {"default": ("T", "B", "...")}},
+         "expected_inputs: expected a StructureTemplate for 'default', such as"),
+        ({"expected_kwargs": {"size": int}},
+         "expected_kwargs: expected a constraint of brainstorm.layers.constraints for 'size', such "
+         "as number(0, 1), got <class 'int'>."),
+        ({"expected_kwargs": {"count": number(0)}, "changeable_kwargs": ("cuont",)},
+         "unknown name in changeable_kwargs 'cuont'. Choices are: count. Did you mean 'count'?"),
+        ({"optional_inputs": ("mask",)},
+         "unknown name in optional_inputs 'mask'. Choices are: default."),
+        ({"computes_no_input_deltas_for": ("default",), "needs_in_backward": "inputs"},
+         "unknown name in needs_in_backward 'i'. Choices are: inputs, internals, outputs."),
+        ({"computes_no_input_deltas_for": ("defualt",)}, "unknown name in computes_no_input_delta"),
+        ({"computes_no_gradients_for": ("W",)}, "unknown name in computes_no_gradients_for 'W'"),
+        ({"takes_no_output_deltas_from": ("loss",)}, "unknown name in takes_no_output_deltas_from"),
+        ({"can_overwrite": ("deltas",)}, "unknown name in can_overwrite 'deltas'. Choices are: g"),
+    ],
+)  # fmt: skip
+def test_what_a_class_declares(declared, text):
+    def setup(self, kwargs, in_shapes):
+        return {"default": in_shapes["default"]}, {}, {}
+
+    own = type("MisspeltTestLayerImpl", (Layer,), {**declared, "setup": setup})
+    with pytest.raises(LayerValidationError, match=rf"^layer 'Mis.* \(.*\): {re.escape(text)}"):
+        build_layer(ConstructionWrapper.create(own), {"default": ("T", "B", *VECTOR)})

@@ -165,7 +165,8 @@ ERRORS = [
      "and w of shape (4,): expected shapes that broadcast"),
     ("x * sum(x)", {}, f": its formula, with T=5 and B=3: {ALONE} sum(x, axis=(0, 1, 2), "
      "keepdims=True) mixes or drops axis 0 (time) or 1 (sequence). Use feature axes, such as "
-     "axis=-1, and keep reduced ones."),
+     "axis=-1, and keep reduced ones; or write a Layer that computes the formula with "
+     "handler.compute."),
     ("x - mean(x, axis=0)", {}, f"{ALONE} sum(x, axis=(0,), keepdims=True) mixes"),
     ("softmax(x, axis=1)", {}, f"{ALONE} softmax(x, axis=(1,)) mixes"),
     ("transpose(x)", {}, f"{ALONE} transpose(x, axes=(2, 1, 0)) mixes"),
