@@ -24,7 +24,15 @@ from brainstorm.errors import (
 from brainstorm.files import write_network_file
 from brainstorm.handlers import NativeHandler, NumpyHandler, compiler
 from brainstorm.initializers import Gaussian, Orthogonal, Uniform
-from brainstorm.layers import Elementwise, FullyConnected, Input, Loss
+from brainstorm.layers import (
+    Elementwise,
+    Embedding,
+    FullyConnected,
+    Input,
+    Loss,
+    Mask,
+    SoftmaxCE,
+)
 from brainstorm.layers.noop_layer import NoOpLayerImpl
 from brainstorm.network import Network
 from brainstorm.randomness import RandomState
@@ -568,7 +576,7 @@ def test_outputs_that_later_layers_overwrite_are_predicted_one_by_one():
 
 def test_one_value_for_a_whole_batch_cannot_be_put_together():
     net = build("mlp", FLOAT64)
-    x, path = np.zeros((1, 5, 4)), "Loss.outputs.loss"
+    x, path = {"default": np.zeros((1, 5, 4)), "targets": np.zeros((1, 5, 1))}, "Loss.outputs.loss"
     assert net.predict(x, path).shape == (1,)
     text = (
         r"^predict: 'Loss.outputs.loss' is of constant size, one for a whole batch, got 3 batches. "
@@ -597,6 +605,34 @@ def test_predict_says_what_it_misses():
     ):  # fmt: skip
         with pytest.raises(error, match=text):
             asked.predict(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("path", "missing"),
+    [
+        ("Out.outputs.predictions", None),
+        ("Out.outputs.loss", "input 'targets' of layer 'Out' (SoftmaxCE)"),
+        ("Loss.outputs.loss", "input 'targets' of layer 'Out' (SoftmaxCE)"),
+        ("Word.outputs.default", "input 'default' of layer 'Word' (Embedding)"),
+        ("Kept.outputs.default", "input 'mask' of layer 'Kept' (Mask)"),
+    ],
+)
+def test_predict_makes_up_nothing_that_an_output_depends_on(path, missing):
+    names = "targets", "word", "kept"
+    inp = Input({"default": ("T", "B", 3), **dict.fromkeys(names, ("T", "B", 1))})
+    out, kept = SoftmaxCE(name="Out"), Mask(name="Kept")
+    inp >> out - "loss" >> Loss(name="Loss")
+    inp - "word" >> Embedding(4, 2, name="Word") >> Loss(name="Other")
+    inp >> kept
+    inp - "kept" >> "mask" - kept
+    inp - "targets" >> "targets" - out
+    net = Network.from_layer(inp)
+    net.initialize(1.0)
+    if missing is None:
+        assert net.predict(np.zeros((1, 2, 3)), path).shape == (1, 2, 3)
+        return
+    with pytest.raises(MissingDataError, match=re.escape(f"is missing: it is {missing}. Pass a")):
+        net.predict(np.zeros((1, 2, 3)), path)
 
 
 @pytest.mark.parametrize("wanted", [5, 0, 1.5, True, b"Out", {"Out": 1}])

@@ -175,7 +175,7 @@ class Network(NetworkPasses, Describable):
 
         Args:
             data: Array (T, N, features...) for the input ``default`` (or the only one), or a dict
-                from input names to arrays. Targets may be missing: they are set to zero.
+                from input names to arrays. Targets may be missing, except for a loss.
             output_name: Dotted path such as ``'Output.outputs.predictions'``, or a list of them;
                 `None`: ``net.output_name``, or the only output called ``predictions``. For a list
                 there is one pass, or with ``memory='compact'`` or layers that work in place one for

@@ -12,7 +12,7 @@ from brainstorm.errors import (
     shown,
     unknown,
 )
-from brainstorm.structure.architecture import INPUT
+from brainstorm.structure.architecture import INPUT, Connection
 from brainstorm.structure.buffer_structure import BufferStructure
 
 
@@ -51,7 +51,7 @@ class Prediction(NamedTuple):
             raise UnknownPathError(unknown("input", names[0], inputs))
         missing = tuple(name for name in inputs if name not in given)
         needed = find_ancestors(layers, (layer for layer, _ in places.values()))
-        _check_only_targets_are_missing(layers, needed, missing)
+        _check_missing(layers, places, missing)
         outputs = {path: layers[layer].get_shape(port) for path, (layer, port) in places.items()}
         return cls(outputs, needed, given, missing)
 
@@ -126,19 +126,33 @@ def find_ancestors(layers: Mapping[str, Any], names: Iterable[str]) -> list[str]
     return [candidate for candidate in layers if candidate in wanted]
 
 
-def _check_only_targets_are_missing(
-    layers: Mapping[str, Any], names: Collection[str], missing: Collection[str]
+def _check_missing(
+    layers: Mapping[str, Any], wanted: Iterable[str], missing: Collection[str]
 ) -> None:
-    """Check that missing data are only targets of the layers to run: they will be set to zero.
-
-    Targets are inputs for which a layer computes no deltas, except masks.
-    """
-    for connection in sorted(layers[INPUT].outgoing):
-        layer, port = layers[connection.end_layer], connection.input_name
-        is_target = port in layer.computes_no_input_deltas_for and port not in layer.optional_inputs
-        if connection.output_name in missing and layer.name in names and not is_target:
+    """Check that the paths do not depend on missing data, which will be set to zero."""
+    used: set[Connection] = set()
+    pending = [tuple(path.split(".", 1)) for path in wanted]
+    while pending:
+        name, output = pending.pop()
+        for connection in layers[name].incoming - used:
+            if not _ignores(layers[name], output, connection.input_name):
+                used.add(connection)
+                pending.append((connection.start_layer, f"outputs.{connection.output_name}"))
+    for connection in sorted(used & layers[INPUT].outgoing):
+        if connection.output_name in missing:
+            layer = layers[connection.end_layer]
             raise MissingDataError(
                 f"data for {connection.output_name!r} is missing: it is input "
                 f"{connection.input_name!r} of layer {layer.name!r} ({layer.type_name}). Pass a "
                 f"dict with all that the prediction depends on."
             )
+
+
+def _ignores(layer: Any, output: str, port: str) -> bool:
+    """Whether an output of a layer is the same for all targets, and the port is one for targets.
+
+    Layers with an output ``loss`` use targets for that alone.
+    """
+    has_targets = "loss" in layer.out_shapes and output != "outputs.loss"
+    is_target = port in layer.computes_no_input_deltas_for and port not in layer.optional_inputs
+    return has_targets and is_target
