@@ -42,11 +42,13 @@ class DataIterator(ShownAsTree, Seedable):
         rnd: The only source of random numbers: its state at the start of an epoch determines it.
         gives_sequences: Whether T is time, and not the number of rows; set by the class.
         per_sequence: Names of the data that are (B, features...).
+        over_s: Names of the data that are (S, B, features...), with a length of their own.
     """
 
     __argument_error__ = IteratorValidationError
     gives_sequences = False
     per_sequence: frozenset[str] = frozenset()
+    over_s: frozenset[str] = frozenset()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -84,8 +86,7 @@ class DataIterator(ShownAsTree, Seedable):
         arrays = held if isinstance(held, Mapping) else {}
         nodes = []
         for name, shape in self.data_shapes.items():
-            axes = ("T", "B")[1 - self.batch_axis(name) :]
-            cells = {"template": f"({', '.join(map(str, (*axes, *shape)))})"}
+            cells = {"template": f"({', '.join(map(str, (*self.axes(name), *shape)))})"}
             array = arrays.get(name)
             if isinstance(array, np.ndarray):
                 cells["array"] = f"{array.dtype}{list(array.shape)}"
@@ -138,6 +139,10 @@ class DataIterator(ShownAsTree, Seedable):
         """Return the axis of the sequences in the data called `name`."""
         return 0 if name in self.per_sequence else 1
 
+    def axes(self, name: str) -> str:
+        """Return the axes before the features of the data called `name`: 'TB', 'SB' or 'B'."""
+        return "B" if name in self.per_sequence else "SB" if name in self.over_s else "TB"
+
     def feature_shape(self, name: str, array: Any) -> tuple[int, ...]:
         """Return the shape of the data called `name` without T and B."""
         return tuple(array.shape[self.batch_axis(name) + 1 :])
@@ -145,6 +150,12 @@ class DataIterator(ShownAsTree, Seedable):
     def _set_per_sequence(self, names: str | Collection[str], choices: Collection[str]) -> None:
         """Set the names of the data that are (B, features...), after checking them."""
         self.per_sequence = self._chosen("per_sequence", names, choices)
+
+    def _set_over_s(self, names: str | Collection[str], choices: Collection[str]) -> None:
+        """Set the names of the data that are (S, B, features...), after checking them."""
+        self.over_s = self._chosen("over_s", names, choices)
+        for name in sorted(self.over_s & self.per_sequence):
+            raise self._fail("expected a name of over_s or of per_sequence, got one of both", name)
 
     def _chosen(
         self, what: str, names: str | Collection[str], choices: Collection[str]
@@ -222,7 +233,7 @@ class Wrapper(DataIterator):
             raise self._fail(f"expected a DataIterator to wrap, got {type(iter).__name__}")
         self._check_names(settings, iter.data_shapes)
         super().__init__(iter.data_shapes, None)
-        self.per_sequence = iter.per_sequence
+        self.per_sequence, self.over_s = iter.per_sequence, iter.over_s
         self.iter = iter
         self.gives_sequences = iter.gives_sequences
         self.settings = dict(settings)

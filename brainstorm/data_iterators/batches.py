@@ -179,6 +179,7 @@ class Minibatches(PlannedBatches):
             mask (T, B, 1), in which a sequence ends at its last non-zero; or a list of B lengths;
             or `None` for no cut. The default has no effect without data called ``mask``.
         per_sequence: Names of the data that are (B, features...), one row for each sequence.
+        over_s: Names of the data that are (S, B, features...), with a second length S.
         drop_last: Whether a smaller last batch is left out.
         **named_data: Arrays (T, B, features...) with the same T and B.
 
@@ -200,10 +201,12 @@ class Minibatches(PlannedBatches):
         cut_according_to: str | Sequence[int] | None = "mask",
         *,
         per_sequence: Collection[str] = (),
+        over_s: Collection[str] = (),
         drop_last: bool = False,
         **named_data: Array,
     ) -> None:
         self._set_per_sequence(per_sequence, named_data)
+        self._set_over_s(over_s, named_data)
         shapes, self.time_size, sample_size = check_data(self, named_data)
         super().__init__(shapes, sample_size, batch_size, shuffle, drop_last)
         self._on_disk = [name for name, array in named_data.items() if not is_in_memory(array)]
@@ -231,9 +234,10 @@ class Minibatches(PlannedBatches):
         indices = self.own(indices)
         for file in self._files:
             file.check()
-        batch = {
-            name: self._take(name, (steps,)[: self.batch_axis(name)], indices) for name in self.data
-        }
+        batch = {}
+        for name in self.data:
+            own = slice(None) if name in self.over_s else steps
+            batch[name] = self._take(name, (own,)[: self.batch_axis(name)], indices)
         for name in self._on_disk:  # the others were checked before
             check_finite(self, name, batch[name], indices, steps.start)
         return batch
@@ -322,7 +326,7 @@ def find_mask(owner: DataIterator, name: str, choices: Collection[str]) -> str |
     Raises:
         IteratorValidationError: There are no data of another given name, or without time axis.
     """
-    choices = [choice for choice in choices if choice not in owner.per_sequence]
+    choices = [choice for choice in choices if choice not in owner.per_sequence | owner.over_s]
     if name in choices:
         return name
     if name == "mask":

@@ -63,9 +63,7 @@ class BucketedMinibatches(PlannedBatches):
     ) -> None:
         self.pool = pool
         self._set_per_sequence(per_sequence, named_data)
-        self.over_s = self._chosen("over_s", over_s, named_data)
-        for name in sorted(self.over_s & self.per_sequence):
-            raise self._fail("expected a name of over_s or of per_sequence, got one of both", name)
+        self._set_over_s(over_s, named_data)
         for name in MASKS.values():
             if name in named_data:
                 raise self._fail(
@@ -87,6 +85,14 @@ class BucketedMinibatches(PlannedBatches):
 
     def _listed(self, name: str, arrays: Any) -> list[np.ndarray]:
         """Return the arrays of the sequences."""
+        if isinstance(arrays, np.ndarray) and arrays.ndim > 2:
+            raise self._fail(
+                f"expected a list with one array for each sequence, got one array of shape "
+                f"{arrays.shape}. Use Minibatches for (T, B, features...), or say which axis that "
+                f"of the sequences is: list(x) if it is the first, list(x.swapaxes(0, 1)) if it is "
+                f"the second.",
+                name,
+            )
         try:
             listed = list(arrays)
         except TypeError:

@@ -23,30 +23,35 @@ def check_data(
     Raises:
         IteratorValidationError: There are no arrays, or one is not a numeric array
             (T, B, features...), or (B, features...) if in ``per_sequence``, or is empty, or differs
-            from the first in T or B, or is in memory and holds a number that is not finite.
+            from the first in T (or S, if in ``over_s``) or B, or is in memory and holds a number
+            that is not finite.
     """
     if not named_data:
         raise owner._fail("expected at least one named array, e.g. default=x, got none")
     for name, array in named_data.items():
         _check_array(owner, name, array)
-    first = max(named_data, key=owner.batch_axis)  # one with a time axis, if possible
-    axis = owner.batch_axis(first)
-    sizes = tuple(map(int, named_data[first].shape[: axis + 1]))
-    for name, array in named_data.items():
-        shape = tuple(array.shape)
-        if shape[: owner.batch_axis(name) + 1] != sizes[axis - owner.batch_axis(name) :]:
-            expected = f"(T, B) = {sizes}" if owner.batch_axis(name) else f"B = {sizes[-1]}"
-            has_other_length = bool(owner.batch_axis(name)) and shape[1] == sizes[-1]
-            remedy = " Inputs of a second length, S, are for BucketedMinibatches(over_s=[...])."
+    known: dict[str, tuple[int, str]] = {}
+    for name in sorted(named_data, key=owner.batch_axis, reverse=True):
+        array, axes = named_data[name], owner.axes(name)
+        found = {
+            axis: known.setdefault(axis, (int(n), name))
+            for axis, n in zip(axes, array.shape, strict=False)
+        }
+        wrong = [axis for axis, n in zip(axes, array.shape, strict=False) if n != found[axis][0]]
+        if wrong:
+            sizes = tuple(size for size, _ in found.values())
+            expected = f"({', '.join(axes)}) = {sizes}" if len(axes) > 1 else f"B = {sizes[0]}"
+            remedy = f" Inputs of a second length, S, are for Minibatches(over_s=[{name!r}])."
             raise owner._fail(
-                f"expected {expected} as {first!r} has, got shape {shape}. All arrays need the "
-                f"same number of time steps and of sequences.{remedy * has_other_length}",
+                f"expected {expected} as {found[wrong[0]][1]!r} has, got shape "
+                f"{tuple(array.shape)}. All arrays need the same number of time steps and of "
+                f"sequences.{remedy * (wrong == ['T'])}",
                 name,
             )
         if is_in_memory(array):
             check_finite(owner, name, array)
     shapes = {name: owner.feature_shape(name, array) for name, array in named_data.items()}
-    return shapes, sizes[0] if axis else 1, sizes[-1]
+    return shapes, known.get("T", (1,))[0], known["B"][0]
 
 
 def is_in_memory(array: Any) -> bool:

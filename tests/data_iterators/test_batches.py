@@ -224,13 +224,42 @@ def test_unfit_data(cls, x, text):
         ({"x": X[:0]}, ".* that is not empty, got"),
         ({"a": X, "b": X[:1]},
          r", data 'b': expected \(T, B\) = \(2, 3\) as 'a' has, got shape \(1, 3, 1\). All "
-         "arrays need the same number of time steps and of sequences. Inputs of a second length"),
+         "arrays need the same number of time steps and of sequences. Inputs of a second length, "
+         r"S, are for Minibatches\(over_s=\['b'\]\)\.$"),
         ({"a": X, "b": X[:, :2]}, r".* as 'a' has, got shape \(2, 2, 1\).* of sequences.$"),
     ],
 )  # fmt: skip
 def test_data_that_do_not_fit_together(cls, data, text):
     with refused(f"^{cls.__name__}{text}"):
         cls(**data)
+
+
+def test_arrays_of_a_second_length_are_not_cut():
+    past, mask = numbered(3, 4), np.ones((2, 3, 1))
+    mask[1, :2] = 0
+    given = {"label": np.arange(3)[:, None], "past": past, "default": X, "mask": mask}
+    iterator = Minibatches(2, shuffle=False, per_sequence="label", over_s="past", **given)
+    first, second = iterator()
+    assert (iterator.time_size, iterator.sample_size) == (2, 3)
+    assert "past     (S, B, 2)" in str(iterator.tree())
+    np.testing.assert_array_equal(first["past"], past[:, :2])
+    np.testing.assert_array_equal(second["past"], past[:, 2:])
+    assert [len(batch["default"]) for batch in (first, second)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"more": X}, r", data 'more': expected \(S, B\) = \(4, 3\) as 'past' has, got shape \(2"),
+        ({"default": X[:, :2]}, r", data 'past': expected \(S, B\) = \(4, 2\) as 'default' has,"),
+        ({"per_sequence": ["past"]}, ", data 'past': expected a name of over_s or of per_sequence"),
+        ({"cut_according_to": "past"}, ": cut_according_to: unknown data name 'past'. Choices are"),
+    ],
+)  # fmt: skip
+def test_second_lengths_that_do_not_fit(change, text):
+    given = {"default": X, "past": np.ones((4, 3, 1)), **change}
+    with refused(f"^Minibatches{text}"):
+        Minibatches(over_s=["past", "more"][: 1 + ("more" in change)], **given)
 
 
 BATCH_SIZE = "Minibatches.batch_size: expected an int >= 1, got "

@@ -106,6 +106,8 @@ SAME = r"'x': sequence 1: expected features \(2,\) and dtype float64 as in the f
         ({"x": [A, A.astype(str)]}, rf"{NUMBERS}\(3, 2\) and dtype <U"),
         ({"x": [A, A[:, :1]]}, rf"{SAME}\(1,\)"),
         ({"x": [A, A.astype(int)]}, f"{SAME}.* and int64"),
+        ({"x": np.ones((4, 3, 2))}, r"list with one array for each sequence, got one array of "
+         r"shape \(4, 3, 2\)\. Use Minibatches for \(T, B, .* list\(x\.swapaxes\(0, 1\)\) if it"),
     ],
 )  # fmt: skip
 def test_unfit_arguments(arguments, text):

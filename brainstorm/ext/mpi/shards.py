@@ -50,7 +50,7 @@ class Shard(DataIterator):
         self.source = source
         self.world = world
         self.data_shapes = source.data_shapes
-        self.per_sequence = source.per_sequence
+        self.per_sequence, self.over_s = source.per_sequence, source.over_s
         self.rnd = source.rnd
 
     @property  # type: ignore[misc]
