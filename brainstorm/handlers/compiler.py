@@ -4,7 +4,7 @@ The cache is the directory in BRAINSTORM_CACHE_DIR, or ``brainstorm`` in the use
 which no other user can write to (see `kernel_cache`). The name of a library consists of the hash of
 everything that it depends on (source, compiler, flags, processor) and the hash of its content. It
 is created by renaming, loaded only if the content has its hash, and must return the first hash when
-called. So no locks are needed, and truncated or foreign files are built again.
+called. So processes need no locks, and truncated or foreign files are built again.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ import tempfile
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from brainstorm.errors import MissingDependencyError
+from brainstorm.forks import renew_after_fork
 from brainstorm.handlers.compiler_flags import (
     BASE,
     GROUPS,
@@ -85,7 +86,27 @@ def _compiler_here() -> tuple[Path, _Compiler]:
         directory = trusted_directory()
     except OSError as error:
         return Path(), _Compiler(problem=str(error))
-    return directory, _find_compiler(_commands(), directory)
+    commands = _commands()
+    with _alone("compiler"):
+        return directory, _find_compiler(commands, directory)
+
+
+class _Alone:
+    """Locks by key: of threads that want the same, one does it, and the others find it done."""
+
+    def __init__(self) -> None:
+        self.renew()
+        renew_after_fork(self)
+
+    def renew(self) -> None:
+        self._guard, self._locks = threading.Lock(), dict[str, Any]()
+
+    def __call__(self, key: str) -> Any:
+        with self._guard:
+            return self._locks.setdefault(key, threading.RLock())  # signal handlers compute, too
+
+
+_alone = _Alone()
 
 
 @functools.lru_cache
@@ -233,20 +254,22 @@ def load(source: str, name: str) -> int:
     if compiler.problem:
         raise MissingDependencyError(compiler.problem)
     key = _hash(f"{compiler.key}\n{name}\n{source}")
-    if (directory, key) in _failures:
-        raise MissingDependencyError(_failures[directory, key])
-    library = _find_library(directory, key, name)
-    if library is None and _state.wanted is not None:
-        _state.wanted.add((source, name))
-        return 0
-    if library is None:
-        try:
-            library = _build_library(compiler.command, compiler.flags, source, name, key, directory)
-        except MissingDependencyError as error:
-            if not _failures:
-                LOG.warning("a formula runs without its kernel, which is slower: %s", error)
-            _failures[directory, key] = str(error)
-            raise
+    with _alone(key):
+        if (directory, key) in _failures:
+            raise MissingDependencyError(_failures[directory, key])
+        library = _find_library(directory, key, name)
+        if library is None and _state.wanted is not None:
+            _state.wanted.add((source, name))
+            return 0
+        if library is None:
+            try:
+                given = source, name, key, directory
+                library = _build_library(compiler.command, compiler.flags, *given)
+            except MissingDependencyError as error:
+                if not _failures:
+                    LOG.warning("a formula runs without its kernel, which is slower: %s", error)
+                _failures[directory, key] = str(error)
+                raise
     return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
 
 
