@@ -40,13 +40,11 @@ class Members(NamedTuple):
         arrays: Name to array, or what stands for one.
         full_buffer: One array over all children, if they are contiguous in memory.
         joints: Names of adjacent children to the one array over them.
-        looks: Shapes and flags of the arrays when they were made.
     """
 
     arrays: Mapping[str, Any]
     full_buffer: Array | None
     joints: Mapping[tuple[str, ...], Array]
-    looks: Sequence[Any] = ()
 
 
 class BufferView(ShownAsTree, list[Any]):
@@ -231,7 +229,7 @@ class BufferView(ShownAsTree, list[Any]):
     __hash__ = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        _, full_buffer, joints, _ = self._find()
+        _, full_buffer, joints = self._find()
         return BufferView, (self._buffer_names, self.values(), full_buffer, joints, self._origin)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> BufferView:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,8 @@ class HubArrays(Sequence[Array]):
         self._hubs, self.memory, self._starts, self.sizes = hubs, memory, starts, sizes
         self._made: dict[int, Array] = {}
         self.members: dict[str, Members] = {}
+        #: The arrays of the members, each with its shape, type and flags.
+        self._looks: list[tuple[np.ndarray, Any, Any, int]] = []
 
     @classmethod
     def of(cls, arrays: Sequence[Array], hubs: Sequence[Hub]) -> HubArrays:
@@ -77,11 +79,15 @@ class HubArrays(Sequence[Array]):
             array = self._made.setdefault(number, flat.reshape(shape))
         return array
 
+    def watch(self, arrays: Iterable[Any]) -> None:
+        """Remember what users can change of arrays themselves, apart from their values."""
+        found = [a for a in arrays if isinstance(a, np.ndarray)]
+        self._looks += [(a, a.shape, a.dtype, a.flags.num) for a in found]
+
     @property
     def are_as_made(self) -> bool:
-        """Whether users have changed no shapes or flags."""
-        made = self.members.values()
-        return all(looks(members.arrays.values()) == members.looks for members in made)
+        """Whether users have changed no shapes, types or flags of the members."""
+        return all(a.shape == s and a.dtype == t and a.flags.num == f for a, s, t, f in self._looks)
 
 
 class HubMemory:
@@ -149,11 +155,6 @@ class HubMemory:
 
     def _out_of_memory(self, *sizes: int) -> OutOfMemoryError:
         return OutOfMemoryError(describe_shortage(self._hubs, self._item_size, *sizes))
-
-
-def looks(arrays: Any) -> list[Any]:
-    """Return what users can change of arrays themselves, apart from their values."""
-    return [(a.shape, a.dtype, a.flags.num) for a in arrays if isinstance(a, np.ndarray)]
 
 
 class ArraysBySize:

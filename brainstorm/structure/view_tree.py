@@ -10,7 +10,7 @@ from brainstorm.forks import cached_property
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.structure.buffer_structure import CONSTANT, TIME, BufferStructure
 from brainstorm.structure.buffer_views import BufferView, Members, Origin
-from brainstorm.structure.hub_arrays import ArraysBySize, HubArrays, looks
+from brainstorm.structure.hub_arrays import ArraysBySize, HubArrays
 from brainstorm.structure.hubs import Hub
 from brainstorm.structure.layout import Node
 from brainstorm.structure.null_buffers import NullBuffer
@@ -83,8 +83,9 @@ class _Plan:
             arrays, full, joints = self._makers
             made = {name: make(present) for name, make in arrays.items()}
             joined = {group: make(present) for group, make in joints.items()}
-            members = Members(made, full(present), joined, looks(made.values()))
-            found = present.members.setdefault(path, members)
+            found = present.members.setdefault(path, Members(made, full(present), joined))
+            if found.arrays is made:
+                present.watch(made.values())
         return found
 
     @cached_property
