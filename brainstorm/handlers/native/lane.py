@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import weakref
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -44,7 +45,7 @@ class Lane(Primitives):
         self.refusals = refusals
         self.packed: dict[Hashable, Any] = {}
         self.wanted: Sources | None = None
-        self.memo = Memo(self._execute, self._build)
+        self.memo = self._new_memo()
         renew_after_fork(self)
 
     def only_measure(self) -> None:
@@ -102,8 +103,13 @@ class Lane(Primitives):
         """Use one thread from now on: in a forked process others do not come."""
         self.threads = self.used_threads = 1
         self._made.clear()
-        self.memo = Memo(self._execute, self._build)
+        self.memo = self._new_memo()
         self.clear()
+
+    def _new_memo(self) -> Memo:
+        """Return an empty cache, which does not keep this object and its memory alive."""
+        me = weakref.proxy(self)
+        return Memo(functools.partial(Lane._execute, me), functools.partial(Lane._build, me))
 
     # -- op-trees ----------------------------------------------------------------------------
 
@@ -123,9 +129,10 @@ class Lane(Primitives):
 
     def _execute(self, program: Program) -> CompiledProgram | None:
         workspace = functools.partial(self.workspace, "formulas")
+        operation = functools.partial(Lane._operations, self)
         try:
             return CompiledProgram(
-                program, self.threads, self.allocate, workspace, operation=self._operations
+                program, self.threads, self.allocate, workspace, operation=operation
             )
         except NotRenderableError as error:
             self._refuse(error)

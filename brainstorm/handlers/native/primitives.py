@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
@@ -46,7 +47,7 @@ class Workspace:
 
     def __init__(self, owner: Primitives) -> None:
         self._slots: dict[str, np.ndarray] = {}
-        self._owner = owner
+        self._owner = weakref.proxy(owner)
 
     def __call__(self, slot: str, size: int) -> np.ndarray:
         """Return at least `size` bytes; their content lasts until the slot is used again."""

@@ -1,6 +1,7 @@
 """The NativeHandler as a whole: properties, op-trees, traces, threads and processes."""
 
 import copy
+import gc
 import multiprocessing
 import os
 import pickle
@@ -15,10 +16,10 @@ from brainstorm.handlers.native import NativeHandler
 from brainstorm.handlers.native.calls import Call
 from brainstorm.handlers.threads import default_threads
 from brainstorm.layers import FullyConnected
-from brainstorm.optree import Variable, linearise
+from brainstorm.optree import Variable, formula, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.testing import HANDLER_PROPERTIES, check_handler, handler_harness
-from tests.handlers.running import in_process, needs_compiler, traced
+from tests.handlers.running import in_process, in_threads, needs_compiler, traced
 from tests.networks import batch_for, trainable
 
 
@@ -128,6 +129,24 @@ def test_what_is_remembered_does_not_keep_arrays(native):
     gone = [weakref.ref(array) for array in arrays]
     del arrays
     assert [ref() for ref in gone] == [None] * 3
+
+
+def test_the_memory_of_a_thread_is_freed_with_it(native):
+    """Without the garbage collector: scratch memory may be large."""
+    x, gone = np.ones((3, 40, 40, 4), np.float32), []
+
+    def work():
+        native.compute(formula(fn.softmax), [x], [x])
+        native.dot_mm(x[0, 0], x[0, 0].T, np.zeros((40, 40), np.float32))
+        native.lane.workspace("formulas", 100)
+        gone.extend(map(weakref.ref, (native.lane, native.lane.workspace, native.lane.memo)))
+
+    gc.disable()
+    try:
+        in_threads(lambda _: work(), [None])
+        assert [ref() for ref in gone] == [None] * 3
+    finally:
+        gc.enable()
 
 
 def test_what_is_remembered_is_bounded_and_other_arrays_may_lie_there(native, monkeypatch):
@@ -357,7 +376,7 @@ def test_a_forked_process_uses_one_thread(native):
 ONE_POOL = """
 import numpy as np
 from brainstorm.handlers.native import NativeHandler
-from brainstorm.optree import Variable, linearise
+from brainstorm.optree import Variable, formula, linearise
 handler, x = NativeHandler(threads=2, seed=1), Variable((1000, 1000))
 a = np.ones((1000, 1000), np.float32)
 out = np.zeros_like(a)
