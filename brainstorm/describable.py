@@ -289,11 +289,15 @@ def _located(place: str) -> Iterator[None]:
         raise
 
 
+_INFINITE = [{"@float": "inf"}, {"@float": "-inf"}]
+
+
 def get_description(this: Any) -> Any:
     """Return a description of `this` as data for JSON.
 
     Supported are numbers, strings, booleans, `None`, lists, tuples, dicts with string keys, NumPy
-    arrays (as nested lists) and `Describable` objects.
+    arrays (as nested lists) and `Describable` objects. An infinite number, which JSON cannot hold,
+    is ``{'@float': 'inf'}``.
 
     Raises:
         DescriptionError: It is not supported; the message names the place inside `this`.
@@ -304,8 +308,10 @@ def get_description(this: Any) -> Any:
         this = float(this)
     elif isinstance(this, (np.ndarray, np.generic)) and not isinstance(this, np.clongdouble):
         return get_description(this.tolist())
-    if isinstance(this, float) and not math.isfinite(this):
-        raise DescriptionError(f"{this!r} cannot be written as JSON. Use None for 'no limit'.")
+    if isinstance(this, float) and math.isinf(this):
+        return {"@float": str(this)}
+    if isinstance(this, float) and math.isnan(this):
+        raise DescriptionError("nan cannot be written as JSON.")
     if isinstance(this, str):
         return str.__str__(this)  # of an enumeration its value
     if this is None or isinstance(this, (bool, int, float)):
@@ -342,6 +348,8 @@ def create_from_description(description: Any) -> Any:
     if isinstance(description, Mapping):
         if "@type" in description and isinstance(description["@type"], str):
             return _create(find_class(description["@type"]), description)
+        if description in _INFINITE:
+            return float(description["@float"])
         return {key: create_from_description(item) for key, item in description.items()}
     if isinstance(description, (list, tuple)):
         return [create_from_description(item) for item in description]

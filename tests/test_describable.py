@@ -1,8 +1,11 @@
 """Descriptions: what is written, what comes back, and what is refused."""
 
+import contextlib
+import copy
 import enum
 import inspect
 import json
+import math
 import re
 
 import numpy as np
@@ -89,6 +92,8 @@ def test_objects_inside_objects():
         (np.longdouble(0.5), 0.5),
         (np.ones(2, np.longdouble), [1.0, 1.0]),
         ((1, (2,)), [1, [2]]),
+        (-np.inf, {"@float": "-inf"}),
+        (np.array([np.inf, 1.0]), [{"@float": "inf"}, 1.0]),
         (enum.Enum("Choice", {"LOW": "min"}, type=str).LOW, "min"),
     ],
 )
@@ -116,8 +121,7 @@ def test_defaults_are_not_shared_between_objects():
 
 
 json_data = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=5),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3)
     | st.dictionaries(st.text(max_size=3).filter(lambda key: key != "@type"), inner, max_size=3),
     max_leaves=8,
@@ -147,7 +151,6 @@ def test_a_round_trip_through_json(data):
         ({"net": [Bird("x", mate=Animal({1, 2}))]},
          "[net][0][Bird.mate][Animal.name]: a set has no description."),
         ({"a": {1: 2}}, "[a][1]: keys must be strings, got 1"),
-        ([float("inf")], "[0]: inf cannot be written as JSON. Use None for 'no limit'."),
         (np.array([0.0, np.nan]), "[1]: nan cannot be written as JSON."),
     ],
 )  # fmt: skip
@@ -288,6 +291,16 @@ def test_a_description_is_checked_as_by_the_constructor(name):
                 except ValidationError as error:
                     texts.append(str(error))
             assert texts[0] == texts[1], (option, value)
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_infinite_numbers_come_back_from_strict_json(name):
+    for option in inspect.signature(type(CHECKED[name])).parameters.keys() & vars(CHECKED[name]):
+        this = copy.copy(CHECKED[name])
+        with contextlib.suppress(ValidationError):  # of finite numbers, and those that do not fit
+            setattr(this, option, math.inf)
+            text = json.dumps(get_description(this), allow_nan=False)
+            assert getattr(create_from_description(json.loads(text)), option) == math.inf
 
 
 def test_a_description_without_end():

@@ -345,7 +345,11 @@ class Network(NetworkPasses, Describable):
             if not isinstance(handler, Handler):
                 raise DescriptionError(f"[handler]: expected a handler, got {handler!r}")
         memory = description.get("memory", "inspectable")
-        net = cls._build(description["architecture"], None, handler, memory, held)
+        architecture = {
+            name: {key: create_from_description(value) for key, value in entry.items()}
+            for name, entry in description["architecture"].items()
+        }
+        net = cls._build(architecture, None, handler, memory, held)
         net.initializers = description.get("initializers", {})
         weights, gradients = (
             create_from_description(description.get(kind, {}))

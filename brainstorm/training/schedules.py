@@ -178,7 +178,6 @@ class Exponential(Schedule):
     __constraints__ = {
         "initial_value": number(),
         "factor": number(0, low_open=True),
-        **dict.fromkeys(("minimum", "maximum"), number().or_none()),
     }
 
     def __init__(
@@ -190,9 +189,8 @@ class Exponential(Schedule):
     ) -> None:
         self.initial_value = initial_value
         self.factor = factor
-        # An infinite limit becomes `None`: a description is JSON, which cannot hold infinity.
-        self.minimum = None if minimum in (None, -math.inf) else minimum
-        self.maximum = None if maximum in (None, math.inf) else maximum
+        self.minimum = minimum
+        self.maximum = maximum
         if None not in (minimum, maximum) and minimum > maximum:  # type: ignore[operator]
             raise self.fail("maximum", f"at least the minimum {minimum!r}", maximum)
 
