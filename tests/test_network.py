@@ -322,6 +322,23 @@ def test_losses(net):
     assert Network.from_layer(last).get_loss_values() == {"total_loss": 0.0}
 
 
+def test_there_are_no_losses_without_a_pass(net):
+    def refused():
+        with pytest.raises(
+            NetworkValidationError, match=r"^get_loss_values: expected a forward pa"
+        ):
+            net.get_loss_values()
+
+    refused()
+    for size in ((1, 2), (3, 4)):
+        net.provide_external_data(data_for(net, *size))
+        refused()
+        net.forward_pass()
+        assert net.get_loss_values()["total_loss"] > 0
+    net.set_handler(NumpyHandler(np.float64))
+    refused()
+
+
 def test_summary_shows_layers_and_shapes(capsys):
     net = build("cnn")
     net.summary()
@@ -692,6 +709,19 @@ def test_saving_and_loading(wiring, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["net.hdf5"]
     with h5py.File(tmp_path / "net.hdf5") as file:
         assert file.attrs["comment"] == "a test"
+
+
+class LimitedLayerImpl(NoOpLayerImpl):
+    expected_kwargs = ("limits",)
+
+
+def test_infinite_options_of_layers_come_back_from_a_file(tmp_path):
+    last = Input({"default": ("T", "B", 2)})
+    last >> ConstructionWrapper.create(LimitedLayerImpl, name="L", limits=[-np.inf, np.inf])
+    net = Network.from_layer(last)
+    net.save_as_hdf5(tmp_path / "net.hdf5")
+    for loaded in (Network.from_hdf5(tmp_path / "net.hdf5"), net.copy()):
+        assert loaded.layers["L"].kwargs == {"limits": [-np.inf, np.inf]}
 
 
 def test_a_description_becomes_an_initialized_network_of_the_same_class():

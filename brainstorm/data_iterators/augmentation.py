@@ -5,12 +5,13 @@ They never write to the arrays that they receive, so nothing accumulates from ep
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from brainstorm.constraints import integer, number
+from brainstorm.constraints import integer, number, plain
 from brainstorm.data_iterators.base_iterator import Batch, DataIterator, Wrapper
 from brainstorm.utils import Array
 
@@ -124,15 +125,14 @@ class _WithValues(_OfImages):
     def _get_value(self, name: str, dtype: np.dtype[Any]) -> np.ndarray:
         """Return the value as an element of a dtype; raise an error if it would change."""
         value = self.value_dict.get(name, 0)
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"), contextlib.suppress(OverflowError):
             cast = np.asarray(value).astype(dtype)
-        if dtype.kind != "f" and cast != value:
-            raise self._fail(
-                f"expected a value that data of {dtype} can have, got {value!r}. Make them "
-                f"float32.",
-                name,
-            )
-        return cast
+            if np.isfinite(cast) if dtype.kind == "f" else cast.item() == plain(value):
+                return cast
+        remedy = " Make them float32." * (dtype.kind != "f")
+        raise self._fail(
+            f"expected a value that data of {dtype} can have, got {value!r}.{remedy}", name
+        )
 
 
 class Flip(_OfImages):
@@ -194,7 +194,8 @@ class Pad(_WithValues):
 class RandomCrop(_OfImages):
     """Cut a random part out of each image, the same for all time steps of a sequence.
 
-    Images of one size are cut to one size alike, such as images and their label maps.
+    Images and their label maps are cut alike: those of one size to one size, and those of a
+    multiple of a size (in each direction) to the same multiple of the part.
 
     Args:
         iter: The iterator to wrap.
@@ -215,14 +216,25 @@ class RandomCrop(_OfImages):
 
     def transform(self, name: str, array: Array) -> Array:
         rows, columns = self.shape_dict[name]
-        batch_size = array.shape[1]
-        tops = self.rnd.randint(0, array.shape[2] - rows + 1, batch_size)
-        lefts = self.rnd.randint(0, array.shape[3] - columns + 1, batch_size)
+        tops, lefts = (self._draw_starts(name, axis, array.shape[1]) for axis in (0, 1))
         parts = [
             array[:, b, top : top + rows, left : left + columns]
             for b, (top, left) in enumerate(zip(tops, lefts, strict=True))
         ]
         return np.stack(parts, axis=1)
+
+    def _draw_starts(self, name: str, axis: int, count: int) -> np.ndarray:
+        """Draw where the parts start, in steps of the smallest images that these are aligned to."""
+        sizes = {
+            n: (self.iter.data_shapes[n][axis], self.shape_dict[n][axis]) for n in self.settings
+        }
+        whole, part = sizes[name]
+        step = max(
+            whole // smaller
+            for smaller, its_part in sizes.values()
+            if whole % smaller == 0 and part * smaller == its_part * whole
+        )
+        return step * self.rnd.randint(0, (whole - part) // step + 1, count)
 
 
 class Rotate90(_OfImages):

@@ -265,7 +265,8 @@ class Wrapper(DataIterator):
                     self._drawn_from = drawn_from = self.rnd.__getstate__()
                 yield self._changed(batch)
         finally:  # an epoch in which this one was done, for an evaluation, goes on
-            self._drawn_from = before
+            if self._drawn_from is drawn_from:  # unless it has gone on already
+                self._drawn_from = before
 
     def _changed(self, batch: Batch) -> Batch:
         changed, alone = copy.copy(batch), self.per_sequence  # it may be a subclass of dict

@@ -287,14 +287,14 @@ class NetworkPasses(NetworkParameters):
             ``total_loss``, preceded by one entry per Loss layer if there are several.
 
         Raises:
-            NetworkValidationError: There was no data yet.
+            NetworkValidationError: There was none that ended, or memory has moved since.
         """
-        if self.loss_layers and self.time_size == 0:
-            raise NetworkValidationError(
-                "get_loss_values: expected a forward pass before it. Call provide_external_data "
-                "and forward_pass."
-            )
         with self._buffer_manager.turn:  # all of one pass
+            if self.loss_layers and self._buffer_manager.position is None:
+                raise NetworkValidationError(
+                    "get_loss_values: expected a forward pass before it. Call "
+                    "provide_external_data and forward_pass."
+                )
             losses = [self.get(f"{name}.outputs.loss").item() for name in self.loss_layers]
         return self.name_losses([float(loss) for loss in losses])
 

@@ -204,6 +204,15 @@ class BufferView(ShownAsTree, list[Any]):
             name = item if isinstance(item, str) else self._buffer_names[item]
             raise self._no_replacing(name if isinstance(name, str) else ", ".join(name))
 
+    def _refuse(self, *args: Any, **kwargs: Any) -> Any:
+        raise NetworkValidationError(
+            f"buffers {self._path('*')!r} cannot be added, removed or moved. Take a list of them: "
+            f"list(view)."
+        )
+
+    append = clear = extend = insert = pop = remove = reverse = sort = _refuse
+    __delitem__ = __iadd__ = __imul__ = _refuse
+
     def _no_replacing(self, name: str) -> NetworkValidationError:
         path = self._path(name)
         return NetworkValidationError(

@@ -188,6 +188,36 @@ def test_images_and_their_label_maps_are_changed_alike(name):
         np.testing.assert_array_equal(sums + (batch["targets"] > 0), batch["targets"])
 
 
+@pytest.mark.parametrize("factors", [(2, 2), (3, 1), (1, 4)])
+def test_label_maps_of_a_fraction_of_the_size_are_cropped_alike(factors):
+    maps = np.random.RandomState(0).random_sample((2, 99, 4, 5, 1))
+    others = np.random.RandomState(1).random_sample((2, 99, 7, 7, 1))
+    images = maps.repeat(factors[0], axis=2).repeat(factors[1], axis=3)
+    shapes = {"default": (2 * factors[0], 3 * factors[1]), "targets": (2, 3), "others": (3, 5)}
+    data = di.Undivided(default=images, targets=maps, others=others)
+    (batch,) = list(di.RandomCrop(data, shapes)())
+    large = batch["targets"].repeat(factors[0], axis=2).repeat(factors[1], axis=3)
+    np.testing.assert_array_equal(batch["default"], large)
+    assert len(np.unique(batch["targets"][0, :, 0, 0])) > 90
+
+
+def test_parts_go_on_when_another_iteration_that_began_before_ends():
+    data = np.repeat(SQUARES[:1] + 1, 6, axis=0)
+    changed = di.MixUp(di.SequenceChunks(2, 3, shuffle=False, default=data), ["default"])
+    begin, epoch = changed.get_state(), changed()
+    next(epoch)
+    other = changed()
+    next(other)
+    for _ in range(4):
+        next(epoch)  # the second chunk of other sequences
+    other.close()
+    state, expected = changed.get_state(), next(epoch)["default"]
+    changed.set_state(begin)
+    epoch = changed.resume_epoch(5)
+    changed.set_state(state)
+    np.testing.assert_array_equal(next(epoch)["default"], expected)
+
+
 @each_of_images
 @pytest.mark.parametrize("interrupts", [False, True])
 def test_parts_of_sequences_are_changed_like_the_first(name, interrupts):
@@ -238,15 +268,27 @@ def test_pad(size, value):
 @pytest.mark.parametrize("cls", [di.Pad, di.Cutout])
 @pytest.mark.parametrize(
     ("dtype", "fit", "unfit"),
-    [(np.uint8, 255, 256), (np.uint8, 2.0, 0.5), (np.int16, -1, 1e9), (bool, True, 2)],
+    [
+        (np.uint8, 255, 256),
+        (np.uint8, 2.0, 0.5),
+        (np.int16, -1, 1e9),
+        (bool, True, 2),
+        (np.uint32, 2**32 - 1, 2**32),
+        (np.uint32, 7.0, 2**64),
+        (np.uint64, 2**64 - 1, 2.0**64),
+        (np.uint64, np.uint64(2**64 - 1), 10**20),
+        (np.float16, 60000, 70000),
+        (np.float32, 2**70, 1e39),
+    ],
 )
 def test_values_are_those_that_the_data_can_have(cls, dtype, fit, unfit):
     images = di.Undivided(default=np.zeros((1, 2, 3, 3, 1), dtype))
     changed = only(cls(images, {"default": 1}, {"default": fit}))
     assert changed.dtype == dtype
-    assert set(np.unique(changed)) == {0, fit}
-    text = f"expected a value that data of {np.dtype(dtype)} can have, got {unfit}. Make them float"
-    with refused(f"^{cls.__name__}, data 'default': {text}32."):
+    assert set(np.unique(changed).tolist()) == {0, fit}
+    text = f"expected a value that data of {np.dtype(dtype)} can have, got {unfit}."
+    text += " Make them float32." * (np.dtype(dtype).kind != "f")
+    with refused(f"^{cls.__name__}, data 'default': {re.escape(text)}$"):
         only(cls(images, {"default": 1}, {"default": unfit}))
 
 

@@ -205,6 +205,31 @@ def test_replacing_a_buffer_is_refused(view):
     view.parameters.something_else = 1
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda view: view.append(W),
+        lambda view: view.clear(),
+        lambda view: view.extend([W]),
+        lambda view: view.insert(0, W),
+        lambda view: view.pop(),
+        lambda view: view.remove(W),
+        lambda view: view.reverse(),
+        lambda view: view.sort(key=id),
+        lambda view: operator.delitem(view, 0),
+        lambda view: operator.iadd(view, [W]),
+        lambda view: operator.imul(view, 2),
+    ],
+)
+def test_a_view_is_no_list_to_be_changed(view, change):
+    with pytest.raises(
+        NetworkValidationError,
+        match=r"^buffers '\*' cannot be added, removed or moved\. Take a list of them: list\(view",
+    ):
+        change(view.parameters)
+    assert list(view.parameters) == list.copy(view.parameters) == [W, BIAS]
+
+
 # -- null buffers ---------------------------------------------------------------------------------
 
 NULL = NullBuffer("A.input_deltas.default", "it is not needed. Set net.keep_input_deltas = True.")
