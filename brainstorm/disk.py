@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from brainstorm.errors import UnsupportedFileError
+from brainstorm.forks import renew_after_fork
 
 try:
     import fcntl
@@ -191,19 +192,6 @@ def _flock(handle: int, exclusive: bool) -> None:
 
 # -- one writer -----------------------------------------------------------------------------------
 
-#: Handles of locks in this process; a forked child closes them, as it may outlive its parent.
-_held: set[int] = set()
-
-
-def _let_go_in_child() -> None:
-    for handle in _held:
-        os.close(handle)
-    _held.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go_in_child)
-
 
 class FileHold:
     """The exclusive right to write a file repeatedly.
@@ -224,12 +212,13 @@ class FileHold:
         target = Path(path).absolute()
         self._lock = target.with_name(f"{_hidden(target)}.lock")
         self._handle: int | None = None
+        renew_after_fork(self)
         about = f"{_this_process()}, since {time.ctime()}"
         try:
-            while self._handle is None:
-                self._handle = self._acquire()
-            os.ftruncate(self._handle, 0)
-            os.pwrite(self._handle, about.encode(), 0)
+            while (handle := self._acquire()) is None:
+                pass
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, about.encode(), 0)
         except BlockingIOError:
             raise
         except OSError:  # no locks, or the lock file cannot be written
@@ -238,9 +227,9 @@ class FileHold:
     def _acquire(self) -> int | None:
         """Return the lock; `None` if the previous holder has just removed the lock file."""
         handle = os.open(self._lock, os.O_RDWR | os.O_CREAT | NO_LINK | AT_ONCE, 0o666)
-        _held.add(handle)
+        self._handle = handle
         with contextlib.ExitStack() as unless_held:
-            unless_held.callback(_close, handle)
+            unless_held.callback(self.renew)
             check_regular(self._lock, os.fstat(handle))
             try:
                 _flock(handle, exclusive=True)
@@ -257,17 +246,17 @@ class FileHold:
 
     def release(self) -> None:
         """Release the file."""
-        if self._handle in _held:
+        if self._handle is not None:
             with contextlib.suppress(OSError):
                 self._lock.unlink()
-            _close(self._handle)
+        self.renew()
+
+    def renew(self) -> None:
+        """Close the lock without removing it: in a forked process, which may outlive this one."""
+        if self._handle is not None:
+            os.close(self._handle)
         self._handle = None
 
 
 def _this_process() -> str:
     return f"process {os.getpid()} on {socket.gethostname()}"
-
-
-def _close(handle: int) -> None:
-    _held.discard(handle)
-    os.close(handle)

@@ -7,7 +7,7 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 #: Signals whose handlers raise errors in many programs.
@@ -19,64 +19,42 @@ _NUMBERS = tuple(
 
 
 class Listener:
-    """Base of those that handle some signals in a ``with`` block, if it is in the main thread.
+    """Base of those that get some signals in a ``with`` block, if it is in the main thread.
 
-    In a forked process, and before and after the block, signals do what they did before.
+    The innermost block comes first. In a forked process, and before and after all blocks, signals
+    do what they did before. Their handlers are replaced once, by the outermost block that listens.
     """
 
     numbers: tuple[int, ...] = ()
-    _listens = _is_over = False
+    _process = 0
 
     def replaces(self, handler: Any) -> bool:
         """Return whether to listen in place of a handler."""
         return callable(handler)
 
-    def receive(self, number: int, frame: Any) -> None:
-        """Handle a signal."""
+    def receive(self, number: int) -> bool:
+        """Handle a signal; return whether that was done, and no other block gets it."""
         raise NotImplementedError
 
     def __enter__(self) -> Any:
-        self._process, self._listens, self._is_over = os.getpid(), True, False
-        self._handlers: dict[int, Any] = {}
-        try:
-            for number in self.numbers if is_main_thread() else ():
-                handler = _present_handler(number)
-                if self.replaces(handler):
-                    self._handlers[number] = handler
-                    signal.signal(number, self._dispatch)
-        except BaseException:  # of a handler that is not replaced yet
-            Listener.__exit__(self)
-            raise
+        if is_main_thread():
+            self._process = os.getpid()
+            try:
+                for number in self.numbers:
+                    handler = signal.getsignal(number)
+                    if handler is not _dispatch and self.replaces(handler):
+                        _replaced[number] = handler
+                        signal.signal(number, _dispatch)
+                _blocks.append(self)
+            except BaseException:  # of a handler that is not replaced yet
+                _restore_after_all()
+                raise
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._listens, self._is_over = False, True
-        self._restore(list(self._handlers.items()))
-
-    def _restore(self, handlers: list[tuple[int, Any]]) -> None:
-        """Set the handlers again, even if one of them raises an error meanwhile."""
-        if handlers:
-            (number, handler), *others = handlers
-            try:
-                if signal.getsignal(number) == self._dispatch:
-                    signal.signal(number, handler)
-            finally:
-                self._restore(others)
-
-    def _dispatch(self, number: int, frame: Any) -> None:
-        if self._listens and os.getpid() == self._process:
-            self.receive(number, frame)
-        else:
-            self.hand_on(number, frame)
-
-    def hand_on(self, number: int, frame: Any) -> None:
-        """Do with a signal what would have been done before."""
-        handler = self._handlers[number]
-        if callable(handler):
-            handler(number, frame)
-        elif handler == signal.SIG_DFL:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
+        if self in _blocks:
+            _blocks.remove(self)
+            _restore_after_all()
 
 
 class uninterrupted(Listener):  # noqa: N801
@@ -90,65 +68,106 @@ class uninterrupted(Listener):  # noqa: N801
 
     def __init__(self, most: float = math.inf) -> None:
         self.most = most
+        self._received: list[int] = []
+        self.lets_in = False
 
-    def __enter__(self) -> uninterrupted:
-        self._received: list[tuple[int, Any]] = []
-        super().__enter__()
-        if self._handlers:
-            _entered.append(self)
-        return self
-
-    def receive(self, number: int, frame: Any) -> None:
+    def receive(self, number: int) -> bool:
         """Keep the signal."""
-        self._received.append((number, frame))
-        if [kept for kept, _ in self._received].count(number) > self.most:
-            self.deliver()
+        if self.lets_in:
+            return False
+        self._received.append(number)
+        if self._received.count(number) > self.most:
+            with interruptible([self]):
+                pass
+        return True
 
     def __exit__(self, *error: object) -> None:
         try:
-            if self in _entered:
-                _entered.remove(self)
             super().__exit__()
         finally:
             self.deliver()
 
     def deliver(self) -> None:
-        """Run the handlers of the signals received so far: all, even if they raise errors."""
+        """Repeat the signals received so far: all, even if their handlers raise errors."""
         if self._received:
-            first = self._received.pop(0)
             try:
-                self.hand_on(*first)
+                signal.raise_signal(self._received.pop(0))
             finally:
                 self.deliver()
 
 
-#: The blocks that the main thread is in.
-_entered: list[uninterrupted] = []
+#: The blocks that the main thread is in, innermost last.
+_blocks: list[Listener] = []
+
+#: Number of a signal to the handler that `_dispatch` replaces, or did.
+_replaced: dict[int, Any] = {}
 
 
 @contextlib.contextmanager
-def interruptible() -> Iterator[None]:
+def interruptible(blocks: Sequence[Listener] = _blocks) -> Iterator[None]:
     """Let signals in for a ``with`` block within one that is `uninterrupted`."""
-    blocks = _entered[::-1] if is_main_thread() else []
-    for block in blocks:
-        block._listens = False
+    present = [block for block in blocks[::-1] if isinstance(block, uninterrupted)]
+    present = present if is_main_thread() else []
+    for block in present:
+        block.lets_in = True
     try:
-        for block in blocks:
+        for block in present:
             block.deliver()
         yield
     finally:
-        for block in blocks:
-            block._listens = True
+        for block in present:
+            block.lets_in = False
 
 
-def _present_handler(number: int) -> Any:
-    """Return the handler of a signal; not one that an interrupted end of a block has left."""
-    handler = signal.getsignal(number)
-    while isinstance(left := getattr(handler, "__self__", None), Listener) and left._is_over:
-        handler = left._handlers[number]
-    return handler
+def _dispatch(number: int, frame: Any) -> None:
+    """Give a signal to the innermost block that takes it, or do with it what was done before."""
+    for block in _blocks[::-1]:
+        if block._process == os.getpid() and block.receive(number):
+            return
+    handler = _replaced[number]
+    if callable(handler):
+        handler(number, frame)
+    elif handler == signal.SIG_DFL:
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+
+def _restore_after_all() -> None:
+    """Set the handlers of before again, if this process is in no block."""
+    if all(block._process != os.getpid() for block in _blocks):
+        _restore(list(_replaced))
+
+
+def _restore(numbers: list[int]) -> None:
+    """Set handlers again that were not set meanwhile, even if one of them raises an error."""
+    if numbers:
+        number, *others = numbers
+        try:
+            if signal.getsignal(number) is _dispatch:
+                signal.signal(number, _replaced[number])
+        finally:
+            _restore(others)
 
 
 def is_main_thread() -> bool:
     """Return whether this is the thread in which Python runs signal handlers."""
     return threading.current_thread() is threading.main_thread()
+
+
+# -- forks ----------------------------------------------------------------------------------------
+
+_held = threading.local()
+
+
+def _hold() -> None:
+    """Let SIGTERM wait while a process forks: the new one would lose it, as it has a handler."""
+    _held.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]) if _blocks else None
+
+
+def _let_go() -> None:
+    if _held.mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _held.mask)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_let_go)

@@ -351,8 +351,9 @@ class BufferManager:
         if continues:
             self.apply_context(state)
         else:
+            state.clear()
             self.clear_context()
-        self._carried = state
+        self._carried, self.position = state, None
 
     @property
     def carries_context(self) -> bool:
@@ -360,10 +361,13 @@ class BufferManager:
         return self._carried is not None
 
     def leave_batch(self) -> None:
-        """Save the state after the last step, if it is carried on, before the data are replaced."""
-        if self._carried is not None:
+        """Save the state after the last step, if it is carried on, before the data are replaced.
+
+        That of before stays if there was no pass of the data, which may be provided again.
+        """
+        if self._carried is not None and (self.position is not None or not self._carried):
             self._carried[:] = self.get_context(out=self._carried)
-            self._carried = None
+        self._carried = None
 
     def start_context(self, context: Sequence[Array | None] | None) -> None:
         """Set the state before the first step: as given, as carried on, or else to zeros.

@@ -41,7 +41,7 @@ class DataProgress:
 
     Attributes:
         in_epoch: Whether an epoch has begun and not ended.
-        given: How many batches of this epoch the network has received.
+        given: For how many batches of this epoch a step has begun.
         is_idle: Whether the last batch only stands for an empty part of a batch.
     """
 
@@ -58,7 +58,7 @@ class DataProgress:
         self._carried: list[Array | None] = []
         self._begin: State | None = None  # the training iterator's state before the epoch
         self._batches: Iterator[Any] = iter(())
-        self._ahead: list[Any] = []  # the next batch, once `goes_on` has looked for it
+        self._ahead: list[Any] = []  # the next batch, until its step begins
         self._iter_states: State = {}
 
     def begin_epoch(self) -> None:
@@ -73,18 +73,23 @@ class DataProgress:
     def can_go_on_with(self, iterator: Any) -> bool:
         """Return whether the rest of an epoch can come from an iterator: it is the same one."""
         is_same = iterator is self.iters[TRAINING] and self.net.handler is self._handler
-        return is_same and self.given > 0 and not self._has_failed
+        return is_same and bool(self.given or self._ahead) and not self._has_failed
 
     def batches(self) -> Iterator[int]:
-        """Load the remaining batches of the epoch into the network, one after the other."""
-        return run_network(self.net, self._count_batches(), state=self._carried)
+        """Load the remaining batches of the epoch into the network, one after the other.
 
-    def _count_batches(self) -> Iterator[Any]:
+        Until `begin_step` is called, the same batch is the next one.
+        """
+        return run_network(self.net, self._look_ahead(), state=self._carried)
+
+    def _look_ahead(self) -> Iterator[Any]:
         while self._has_more():
-            self.given += 1
-            batch = self._ahead.pop()
-            self.is_idle = getattr(batch, "is_idle", False)
-            yield batch
+            self.is_idle = getattr(self._ahead[0], "is_idle", False)
+            yield self._ahead[0]
+
+    def begin_step(self) -> None:
+        """Count the batch that is in the network: it is not loaded again."""
+        self._ahead, self.given = [], self.given + 1
 
     def _has_more(self) -> bool:
         if not self._ahead:

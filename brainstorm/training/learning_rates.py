@@ -120,6 +120,7 @@ def _search(stepper: Any, progress: DataProgress, rates: list[float]) -> Learnin
     while True:
         progress.begin_epoch()
         for _ in progress.batches():
+            progress.begin_step()
             stepper.learning_rate = rates[len(losses)]
             stepper.run()
             loss = progress.net.get_loss_values()["total_loss"]

@@ -16,6 +16,7 @@ from brainstorm.errors import TrainingError, shown
 from brainstorm.files import PathLike
 from brainstorm.handlers import Handler
 from brainstorm.hooks.base import ROLES, Hook, check_counts, write_line
+from brainstorm.interrupts import uninterrupted
 from brainstorm.network.network import check_network
 from brainstorm.randomness import global_rnd
 from brainstorm.scorers import aggregate_losses_and_scores, merge_scores
@@ -229,14 +230,15 @@ class Trainer(ShownAsTree, Describable):
         net, stop = progress.net, False
         if not progress.in_epoch:
             net.reset_statistics()
-            with self._signals.waiting():  # an epoch that is counted begins
+            with uninterrupted(most=2):  # an epoch that is counted begins
                 self.current_epoch_nr += 1
                 progress.begin_epoch()
         if self.verbose:
             write_line(f"\n{'- ' * 12}Epoch {self.current_epoch_nr}{' -' * 12}")
         for _ in progress.batches():
             keep_stepper_on(net, self.stepper)
-            with self._signals.waiting():  # a step that was done counts
+            with uninterrupted(most=2):  # a step that was done counts
+                progress.begin_step()
                 self.team.step(self.stepper, progress.is_idle, self._signals.received)
                 if not progress.is_idle:
                     progress.score(self.train_scorers)

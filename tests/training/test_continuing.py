@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from functools import partial
 
@@ -36,6 +37,9 @@ from tests.trainings import Call, fail_after, given, refused
 
 X = np.random.RandomState(0).randn(1, 11, 3)  # as in `batches`
 DATA = Undivided(default=X, targets=(X[:, :, :1] > 0).astype(float))
+
+RND = np.random.RandomState(3)
+CHUNKED = {"default": RND.normal(size=(8, 6, 4)), "targets": RND.randint(0, 3, (8, 6, 1))}
 
 make_trainer = partial(trainings.make_trainer, epochs=2)
 
@@ -131,6 +135,36 @@ def test_an_epoch_whose_data_failed_is_begun_again(net):
     assert (trainer.current_epoch_nr, trainer.current_update_nr) == (1, 2 + 4)
 
 
+@pytest.mark.parametrize("method", ["provide_external_data", "carry_context", "leave_batch"])
+@pytest.mark.parametrize("number", [1, 2, 3, 5])
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_chunk_whose_loading_was_interrupted_is_loaded_again(
+    monkeypatch, method, number, is_done
+):
+    def run(interrupts):
+        net, trainer, calls = trainable(Lstm(5)), make_trainer(stepper=SgdStepper(0.5)), []
+        function = getattr(type(net), method)
+
+        def interrupted(self, *arguments):
+            calls.append(arguments)
+            if is_done:
+                function(self, *arguments)
+            if len(calls) == number:
+                raise KeyboardInterrupt
+            if not is_done:
+                function(self, *arguments)
+
+        chunks = SequenceChunks(2, 3, shuffle=False, **CHUNKED)
+        if interrupts:
+            with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+                patch.setattr(type(net), method, interrupted)
+                trainer.train(net, chunks)
+        trainer.train(net, chunks)
+        return trainer.current_update_nr, net.get("parameters").tolist()
+
+    assert run(True) == run(False)
+
+
 def test_counts_and_logs_go_on_and_nothing_is_logged_twice(net, batches):
     trainer = make_trainer(MonitorLoss("valid"))
     for epochs in (2, 3, 3):
@@ -194,8 +228,6 @@ def train_recurrently(client=False):
     net = trainable(Lstm(5, name="Lstm"), Dropout(0.5), BatchNorm())
     net.output_name = "Out.outputs.predictions"
     net.set_weight_modifiers({"Lstm": ClipValues(-0.6, 0.6)})
-    rnd = np.random.RandomState(3)
-    data = {"default": rnd.normal(size=(8, 6, 4)), "targets": rnd.randint(0, 3, (8, 6, 1))}
     seen, answers, done = [net.predict(OTHER)], [], threading.Event()
     scores = MonitorScores("validation", [Accuracy()], timescale="update", name="scores")
     look = Call(lambda *_: seen.append(net.predict(OTHER)))
@@ -213,8 +245,8 @@ def train_recurrently(client=False):
     if client:
         thread.start()
     try:
-        chunks = SequenceChunks(2, 2, **data)
-        trainer.train(net, chunks, validation=Minibatches(4, shuffle=False, **data))
+        chunks = SequenceChunks(2, 2, **CHUNKED)
+        trainer.train(net, chunks, validation=Minibatches(4, shuffle=False, **CHUNKED))
     finally:
         done.set()
         if client:
