@@ -168,12 +168,22 @@ class State(threading.local):
 
     Attributes:
         trace: The trace being recorded, if any.
-        lane: Memory for the calls of this thread, or of a network; see
-            `Handler.new_lane`.
+        turns: Those of the networks that the thread computes with, or did; the last one is that of
+            the lane.
     """
 
     trace: Trace | None = None
-    lane: Any = None
+    turns: Sequence[Any] = ()
+    _lane: Any = None
+
+    @property
+    def lane(self) -> Any:
+        """Memory for the calls of this thread, or of a network; see `Handler.new_lane`."""
+        return next((turn.lane for turn in self.turns[::-1] if turn.is_mine), self._lane)
+
+    @lane.setter
+    def lane(self, lane: Any) -> None:
+        self._lane = lane
 
     @contextlib.contextmanager
     def at(self, place: str) -> Iterator[None]:

@@ -2,70 +2,60 @@
 
 from __future__ import annotations
 
-import contextlib
+import _thread
+import operator
 import threading
 import weakref
-from types import TracebackType
 from typing import Any
 
 from brainstorm.forks import renew_after_fork
 from brainstorm.handlers.traces import State
 
 
-class Turn:
+class Turn(_thread.RLock):  # type: ignore[misc]  # which is not final
     """The lock of a thread that computes with the memory of a network; others wait.
 
     Its calls use the network's own lane of the handler. Waiting threads come first when a thread
-    leaves and returns at once, as in a training.
+    leaves and returns at once, as in a training. It is left by a method in C, before which no
+    signal is handled: an error there would keep the lock for ever.
     """
+
+    #: Acquires the lock. As an attribute, because after calls signals are handled.
+    _is_taken = property(operator.methodcaller("acquire"))
 
     def __init__(self, manager: Any) -> None:
         self._manager = weakref.proxy(manager)  # whose memory is freed with its last reference
-        self._lock, self._gate = threading.RLock(), threading.Lock()
-        self._owner: int | None = None
-        self._before: list[tuple[State, Any]] = []
+        self._gate = threading.Lock()
         renew_after_fork(self)
 
-    def __repr__(self) -> str:
-        return f"<lock of a network, {'free' if self._owner is None else 'held'}>"
+    @property
+    def lane(self) -> Any:
+        """The lane of the network."""
+        return self._manager.lane
 
     def renew(self) -> None:
-        """Replace the locks held by threads that do not exist in a forked process."""
-        self._lock, self._gate = threading.RLock(), threading.Lock()
-        if self._owner == threading.get_ident():
-            self._lock.acquire()
-        else:
-            self._owner, self._before = None, []
+        """Free the locks held by threads that do not exist in a forked process."""
+        self._gate = threading.Lock()
+        if not self.is_mine:
+            self._at_fork_reinit()  # type: ignore[attr-defined]  # as `threading` does
 
-    def __enter__(self) -> None:
-        me = threading.get_ident()
-        depth = len(self._before) if self._owner == me else 0
+    @property
+    def is_mine(self) -> bool:
+        """Whether this thread has it."""
+        return self._is_owned()  # type: ignore[attr-defined]
+
+    def __enter__(self) -> None:  # type: ignore[override]  # it is not to be asked
+        running: State = self._manager.handler.running
+        is_taken = False
         try:
-            if self._owner != me:
-                with self._gate, self._lock:
-                    self._owner = me
-                    self._lock.acquire()  # once more, until `_leave`
-            running: State = self._manager.handler.running
-            self._before.append((running, running.lane))
-            running.lane = self._manager.lane
-        except BaseException:  # Ctrl-C, which may come between any two steps
-            if self._owner == me:
-                with contextlib.suppress(RuntimeError):  # the lock is not acquired yet
-                    self._leave(depth)
+            if self.is_mine:
+                is_taken = self._is_taken
+            else:
+                with self._gate:
+                    is_taken = self._is_taken
+            others = [turn for turn in running.turns if turn.is_mine and turn is not self]
+            running.turns = [*others, self]
+        except BaseException:
+            if is_taken:
+                self.release()
             raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None
-    ) -> None:
-        self._leave(len(self._before) - 1)
-
-    def _leave(self, depth: int) -> None:
-        """Return to a number of entries, and free the lock if it is 0."""
-        try:
-            for running, lane in self._before[depth : depth + 1]:
-                running.lane = lane
-        finally:
-            del self._before[depth:]
-            if not depth:
-                self._owner = None
-                self._lock.release()

@@ -8,12 +8,13 @@ import sys
 import threading
 import weakref
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
 
 from brainstorm.errors import NetworkValidationError
-from brainstorm.handlers import NumpyHandler
+from brainstorm.handlers import NativeHandler, NumpyHandler
 from brainstorm.structure.buffer_structure import BufferStructure
 from tests.networks import build
 
@@ -39,10 +40,11 @@ def check(net, expected, order=(3, 1, 2)):
             assert view[0].shape[1] == view.values()[0].shape[1] == next(iter(view)).shape[1] == B
 
 
-def interrupt_at(number, function, *arguments, files=FILES):
+def interrupt_at(number, function, *arguments, files=FILES, events=("line",)):
     """Call a function, and interrupt it at one of the lines of some files that it runs.
 
-    Lines count the first two times that they are run: before anything was done, and in between.
+    Lines count the first two times that they are run: before anything was done, and in between. So
+    do calls, if they are among the events: then a signal comes before the first line.
 
     Returns:
         Whether there are so many lines.
@@ -58,8 +60,8 @@ def interrupt_at(number, function, *arguments, files=FILES):
             return trace  # the end of a with statement, where Python looks at no signal
         if linecache.getline(*where).strip().startswith("with "):
             entered.add((frame, where))
-        times[where] += event == "line"
-        lines += event == "line" and times[where] <= 2
+        times[where] += event in events
+        lines += event in events and times[where] <= 2
         if lines == number:
             sys.settrace(None)
             raise KeyboardInterrupt
@@ -91,28 +93,35 @@ def test_a_change_of_sizes_may_be_interrupted_anywhere(B, expected):
     assert number > 50
 
 
-def test_a_turn_may_be_interrupted_anywhere(expected):
-    number, net = 1, network()
-    while interrupt_at(number, net.predict, DATA[1], PATH, files=("structure/turns.py",)):
-        check(net, expected, order=(1,))
-        number += 1
-    assert number > 10
-
-
-def test_others_do_not_wait_for_a_turn_that_was_interrupted_before_it_began(expected):
-    net, results = network(), []
-    turn, running = net._buffer_manager.turn, net.handler.running
-    lane = running.lane
-    while interrupt_at(len(results) + 1, turn.__enter__, files=("structure/turns.py",)):
-        count = len(results)
+@pytest.mark.parametrize("is_used", [False, True])
+def test_others_do_not_wait_for_a_turn_that_was_interrupted_anywhere(is_used):
+    net, results = build("mlp", NativeHandler(np.float64)), []
+    turn, lane, expected = net._buffer_manager.turn, net.handler.lane, net.predict(DATA[1], PATH)
+    function = partial(net.predict, DATA[1], PATH) if is_used else turn.__enter__
+    for number in itertools.count(1):
+        if not interrupt_at(number, function, files=("turns.py",), events=("line", "call")):
+            break
+        assert net.handler.lane is lane
         other = threading.Thread(
             target=lambda: results.append(net.predict(DATA[1], PATH)), daemon=True
         )
         other.start()
         other.join(timeout=10)
-        assert len(results) == count + 1
-        assert running.lane is lane
-    assert len(results) > 5
+        np.testing.assert_array_equal(results[number - 1], expected)
+    assert number > 10
+
+
+def test_the_lane_is_that_of_the_network_that_computes():
+    nets = [build("mlp", NativeHandler(np.float64)) for _ in range(2)]
+    nets[1].set_handler(handler := nets[0].handler)
+    (a, b), own = nets, handler.lane
+    with a.alone():
+        for net in (b, a, b, b, a):
+            with net.alone():
+                assert handler.lane is net._buffer_manager.lane
+        assert handler.lane is a._buffer_manager.lane
+        assert len(handler.running.turns) <= 2
+    assert handler.lane is own
 
 
 def test_a_thread_that_looks_slowly_changes_no_prediction(monkeypatch, expected):
