@@ -180,7 +180,11 @@ _KINDS = {
     "os.PathLike[str]": _PATH,
     "PathLike": _PATH,
     "Sequence[str]": _TEXTS,
-    "Collection[str]": Constraint("names", lambda v: v in _TEXT or v in _TEXTS),
+    "Collection[str]": Constraint(
+        "a string or a list of strings",
+        lambda v: v in _TEXT or v in _TEXTS,
+        convert=lambda v: [v] if isinstance(v, str) else v,
+    ),
     "Sequence[int]": _NUMBERS,
     "Sequence[float]": _NUMBERS,
     **{
@@ -205,16 +209,6 @@ def constraints_of_arguments(init: Callable[..., None]) -> dict[str, Constraint]
         if all(kind in _KINDS for kind in kinds):
             found[name] = _one_of_kinds([_KINDS[kind] for kind in kinds])
     return found
-
-
-def names() -> Constraint:
-    """One text or a list of them; kept as a list."""
-    either = _one_of_kinds([_TEXT, _TEXTS])
-    return Constraint(
-        either.expected,
-        either.accepts,
-        convert=lambda v: [v] if isinstance(v, str) else list(v),
-    )
 
 
 def _one_of_kinds(kinds: list[Constraint]) -> Constraint:

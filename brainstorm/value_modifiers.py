@@ -145,8 +145,13 @@ def check_gradient_modifier(value: Any) -> ValueModifier | GradientModifier:
     """Return `value`, which must be a modifier for gradients.
 
     Raises:
-        NetworkValidationError: It is something else.
+        NetworkValidationError: It is something else, or keeps the values of a parameter.
     """
+    if isinstance(value, FreezeValues) and value.weights is None:
+        raise NetworkValidationError(
+            "expected a modifier of gradients, got FreezeValues without values, which would keep "
+            "the first gradients. Set it with set_weight_modifiers."
+        )
     if isinstance(value, (ValueModifier, GradientModifier)):
         return value
     raise NetworkValidationError(f"expected a GradientModifier or a ValueModifier, got {value!r}.")

@@ -162,7 +162,7 @@ ERRORS = {
         (training.MultiStep, "steps", 5, "a list of increasing integers >= 1"),
         (bs.Trainer, "verbose", "no", "True or False"),
         (Minibatches, "drop_last", "no", "True or False"),
-        (Minibatches, "per_sequence", 5, "names"),
+        (Minibatches, "per_sequence", 5, "a string or a list of strings"),
         (data_iterators.Pad, "value_dict", 5, "a dictionary or None"),
         (scorers.FScore, "beta", "x", "a finite number >= 0"),
         (scorers.AreaUnderCurve, "name", 5, "a string or None"),

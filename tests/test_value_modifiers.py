@@ -18,7 +18,7 @@ from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import FullyConnected
 from brainstorm.network import Network
-from tests.networks import classifier, data_for
+from tests.networks import build, classifier, data_for
 from tests.trainings import make_trainer
 
 
@@ -231,6 +231,13 @@ def test_freeze_values_remembers_in_its_description():
 
 
 # -- errors -------------------------------------------------------------------------------------
+
+
+def test_gradients_are_not_frozen_at_the_first_ones():
+    net = build("mlp")
+    net.set_gradient_modifiers({"Projection": {"bias": vm.FreezeValues(np.zeros(3))}})
+    with pytest.raises(NetworkValidationError, match=r"got FreezeValues without values, which wou"):
+        net.set_gradient_modifiers({"Projection": vm.FreezeValues()})
 
 
 @pytest.mark.parametrize(

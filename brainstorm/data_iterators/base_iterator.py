@@ -271,7 +271,9 @@ class Wrapper(DataIterator):
     def _changed(self, batch: Batch) -> Batch:
         changed, alone = copy.copy(batch), self.per_sequence  # it may be a subclass of dict
         seen = {name: array[None] if name in alone else array for name, array in batch.items()}
-        for name, array in self.transform_batch(seen).items():
+        with np.errstate(under="ignore"):  # as by default
+            found = self.transform_batch(seen)
+        for name, array in found.items():
             changed[name] = array[0] if name in alone else array
         return changed
 

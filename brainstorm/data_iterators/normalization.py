@@ -104,8 +104,9 @@ def channel_statistics(iter: DataIterator, *names: str, mask_name: str | None = 
             sums[name] = _add(sums[name], _get_rows(batch, name, masked_by))
     result: Statistics = {}
     for name, (count, mean, squares) in sums.items():
-        std = np.sqrt(squares / max(count, 1))
-        rounding = count * np.finfo(float).eps * (std + abs(mean))
+        with np.errstate(all="ignore"):
+            std = np.sqrt(squares / max(count, 1))
+            rounding = count * np.finfo(float).eps * (std + abs(mean))
         std = np.where(std <= rounding, 1.0, std)
         if not (count and np.isfinite(mean).all() and np.isfinite(std).all()):
             raise IteratorValidationError(
@@ -130,7 +131,7 @@ def _add(sums: tuple[int, Any, Any], rows: np.ndarray) -> tuple[int, Any, Any]:
     if not len(rows):
         return sums
     count, mean, squares = sums
-    with np.errstate(invalid="ignore", over="ignore"):  # infinite values are found at the end
+    with np.errstate(all="ignore"):  # infinite values are found at the end
         its_mean = rows.mean(axis=0)
         delta, total = its_mean - mean, count + len(rows)
         squares = squares + ((rows - its_mean) ** 2).sum(axis=0)

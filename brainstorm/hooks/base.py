@@ -215,12 +215,6 @@ class Hook(Describable):
         """Return an error about the value of an option."""
         return TrainingError(f"{self.place}, {option}: expected {expected}, got {shown(got)}.")
 
-    def check_choice(self, option: str, value: Any, choices: tuple[str, ...]) -> None:
-        """Raise the error of `fail` unless `value` is one of the choices."""
-        allowed = one_of(*choices)
-        if value not in allowed:
-            raise self.fail(option, allowed.expected, value)
-
     def check_name(self, kind: str, name: str, choices: Iterable[str], remedy: str = "") -> None:
         """Raise an error that lists the choices unless `name` is one of them."""
         known = list(choices)

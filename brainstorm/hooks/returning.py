@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,7 @@ class ReturnToCheckpoint(StopOnNan):
         self,
         factor: float = 0.5,
         most_returns: int = 3,
-        logs_to_check: str | Sequence[str] = (),
+        logs_to_check: Collection[str] = (),
         check_parameters: bool = True,
         check_training_loss: bool = True,
         name: str | None = None,
@@ -144,6 +144,8 @@ class ReturnToCheckpoint(StopOnNan):
                 hook.set_state(good.state["trainer"]["hooks"].get(name) or hook.get_state())
                 hook.start(net, stepper, hook.run_verbosity, {})
         self.trainer.restart_sequences()
+        moments = self.trainer.logs.moments  # the values of now are of the discarded network
+        moments |= {name: moment._replace(update=0) for name, moment in moments.items()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         check_counts(self.place, returns=state["returns"])

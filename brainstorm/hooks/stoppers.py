@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from brainstorm.constraints import names, number, whole
+from brainstorm.constraints import number, whole
 from brainstorm.errors import see
 from brainstorm.hooks.base import (
     Hook,
     Iterators,
     check_counts,
+    find_moment,
     find_values,
     put_values,
     take_values,
@@ -163,7 +164,10 @@ class EarlyStopper(_LogStopper):
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         may_lack = update_nr == 0 or not self._is_turn
         values, best = find_values(self.place, logs, self.log_name, may_lack), self._best
-        self._look_at(values, epoch_nr, -1.0 if self.prefers_high(self.log_name, net) else 1.0)
+        last = find_moment(logs, self.log_name)
+        is_present = last is None or last.update == update_nr
+        sign = -1.0 if self.prefers_high(self.log_name, net) else 1.0
+        self._look_at(values, epoch_nr, sign, is_present)
         if self.restore_best and best != self._best:
             self._kept = take_values(net)
         age = len(values) - 1 - self._best
@@ -175,10 +179,15 @@ class EarlyStopper(_LogStopper):
         put_values(net, self._restored)
         self._restored = {}
 
-    def _look_at(self, values: Sequence[float], epoch_nr: int, sign: float) -> None:
-        """Find the best value, including the new ones; of equal values the first counts."""
+    def _look_at(
+        self, values: Sequence[float], epoch_nr: int, sign: float, is_present: bool
+    ) -> None:
+        """Find the best value, including the new ones; of equal values the first counts.
+
+        `is_present`: whether the last value is that of the present network.
+        """
         for index in range(self._seen, len(values)):
-            is_late = self.restore_best and index < len(values) - 1
+            is_late = self.restore_best and (index < len(values) - 1 or not is_present)
             if epoch_nr < self.first_epoch or is_late:
                 self._ignored = index + 1
             if index <= self._ignored or self._improves(
@@ -237,13 +246,12 @@ class StopOnNan(_Stopper):
     """
 
     __undescribed__: Any = {"_looked_at"}
-    __constraints__: Any = {"logs_to_check": names()}
 
     _looked_at = (0, 0)  # an epoch, and the number of its batches checked
 
     def __init__(
         self,
-        logs_to_check: str | Sequence[str] = (),
+        logs_to_check: Collection[str] = (),
         check_parameters: bool = True,
         check_training_loss: bool = True,
         name: str | None = None,
@@ -252,7 +260,7 @@ class StopOnNan(_Stopper):
         verbose: bool | None = None,
     ) -> None:
         super().__init__(name, timescale, interval, verbose)
-        self.logs_to_check: Any = logs_to_check
+        self.logs_to_check = logs_to_check
         self.check_parameters = check_parameters
         self.check_training_loss = check_training_loss
 

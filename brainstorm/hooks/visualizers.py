@@ -9,11 +9,10 @@ import io
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Any
 
 from brainstorm import optional, tools
-from brainstorm.constraints import names
 from brainstorm.disk import atomic_file, open_regular
 from brainstorm.errors import FileFormatError
 from brainstorm.hooks.base import OUTPUT, Hook, Iterators, write_line
@@ -105,13 +104,12 @@ class LogPlotter(Saver):
     """
 
     __undescribed__ = {"_shown"}
-    __constraints__ = {"log_names": names()}
     endings = (".png",)
     _shown: Any = None  # the picture in a notebook
 
     def __init__(
         self,
-        log_names: str | Sequence[str],
+        log_names: Collection[str],
         filename: str | os.PathLike[str] | None = None,
         timescale: str = "epoch",
         interval: int = 1,
@@ -121,7 +119,7 @@ class LogPlotter(Saver):
         super().__init__(filename, name, timescale, interval, verbose)
         if filename is None and _find_notebook() is None:
             self.filename = f"{self.__name__}.png"
-        self.log_names: Any = log_names
+        self.log_names = log_names
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         super().start(net, stepper, verbose, named_data_iters)

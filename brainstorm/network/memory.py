@@ -50,8 +50,8 @@ class NetworkMemory(ShownAsTree, Seedable):
     def set_handler(self, handler: Handler) -> None:
         """Set the handler for all further computations.
 
-        Parameters and running statistics are kept. Layers continue their random numbers if the
-        random streams of both handlers are of one kind.
+        Parameters and running statistics are kept, in other arrays. Layers continue their random
+        numbers if the random streams of both handlers are of one kind.
 
         Raises:
             NetworkValidationError: It is not a handler.
@@ -101,6 +101,9 @@ class NetworkMemory(ShownAsTree, Seedable):
     @property
     def buffer(self) -> BufferView:
         """The tree of all buffers, on the handler's device; writing to them is allowed.
+
+        Keep views, not their arrays: those are others after a larger batch (except parameters and
+        gradients), `set_handler` and a change of `keep_input_deltas`.
 
         Raises:
             NetworkValidationError: The network was closed.

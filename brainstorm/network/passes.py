@@ -39,7 +39,7 @@ class NetworkPasses(NetworkParameters):
 
     @property
     def keep_input_deltas(self) -> bool:
-        """Whether the deltas of the Input layer are computed too. Setting it reallocates memory."""
+        """Whether the deltas of the Input layer are computed too; a change replaces all arrays."""
         return self._keep_input_deltas
 
     @keep_input_deltas.setter

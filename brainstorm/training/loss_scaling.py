@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.constraints import Constraint, whole
+from brainstorm.constraints import Constraint, number, whole
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
 from brainstorm.hooks.base import check_counts
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.utils import Array, is_number
+from brainstorm.utils import Array
 
 #: Limits of the scale. It is a power of two, by which numbers are multiplied exactly.
 SMALLEST, LARGEST = 1.0, 2.0**24
 SCALE = Constraint(
     "a number from 1 to 2^24",
-    lambda v: is_number(v) and SMALLEST <= float(v) <= LARGEST,
+    number(SMALLEST, LARGEST).accepts,
     convert=lambda v: float(2.0 ** np.rint(np.log2(float(v)))),
 )
 

@@ -55,7 +55,8 @@ class ParameterGroup(Describable):
             zero.
         keep_statistics: Whether layers with a parameter in the group keep their running statistics,
             and use them in training too, e.g. a pretrained `BatchNorm`; with ``frozen`` or without.
-            (In PyTorch, ``requires_grad = False`` is ``frozen``, ``eval()`` is this.)
+            They do so in all passes until the groups change or another stepper starts. (In PyTorch,
+            ``requires_grad = False`` is ``frozen``, ``eval()`` is this.)
     """
 
     paths: str | Sequence[str]

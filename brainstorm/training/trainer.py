@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from brainstorm.constraints import one_of
 from brainstorm.describable import Describable
 from brainstorm.display import ShownAsTree, Tree, safe_repr
 from brainstorm.errors import TrainingError, shown
@@ -130,7 +131,8 @@ class Trainer(ShownAsTree, Describable):
         if self._progress is not None:
             text = f"got the hook {hook.__name__!r} during one. Add it before, so that it runs."
             raise TrainingError(f"Trainer.add_hook: expected no training to be running, {text}")
-        hook.check_choice("role", hook.role, ROLES)
+        if hook.role not in (roles := one_of(*ROLES)):
+            raise hook.fail("role", roles.expected, hook.role)
         if hook.trainer not in (None, self):
             hook.begin_anew(self.logs)
         hook.priority = max((h.priority for h in self.hooks.values()), default=0) + 1

@@ -98,6 +98,15 @@ def test_unknown_names_and_wrong_kinds_of_arguments(name):
             cls(*arguments)
 
 
+@each_example
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_tiny_numbers_are_no_error(name, dtype):
+    tiny = SQUARES.astype(dtype) * np.finfo(dtype).smallest_subnormal
+    with np.errstate(all="raise"):
+        list(EXAMPLES[name](source(default=tiny))())
+        di.channel_statistics(source(default=tiny), "default")
+
+
 def test_wrappers_nest():
     cropped = di.RandomCrop(source(), {"default": (2, 3)})
     wrapped = di.OneHot(di.Flip(di.Pad(cropped, {"default": 1})), {"targets": 4})

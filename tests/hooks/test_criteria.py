@@ -48,6 +48,7 @@ LOGS = [
     ("mse", [MeanSquaredError(name="mse")], "min"),
     ("Cost", [Cost()], "min"),
     ("loss_avoided", [Gain(name="loss_avoided")], "max"),
+    ("AntiGain", [Gain(name="Gain"), Cost(name="AntiGain")], "min"),
 ]
 
 

@@ -12,9 +12,11 @@ import brainstorm as bs
 from brainstorm.files import read_run_file
 from brainstorm.hooks import (
     AverageWeights,
+    EarlyStopper,
     Hook,
     ModifyStepperAttribute,
     ReturnToCheckpoint,
+    SaveBestNetwork,
     SaveCheckpoint,
 )
 from brainstorm.hooks.base import take_values
@@ -71,6 +73,19 @@ def test_it_goes_back_with_half_the_rate_and_goes_on(train, tmp_path):
     assert len(seen[4][0]) > 1
     assert np.isfinite(seen[8][0]["parameters"]).all()
     assert [seen[n][1] for n in (4, 5, 8)] == [0.1, 0.05, 0.05]
+
+
+def test_values_of_the_network_that_is_discarded_are_not_taken_for_those_of_the_checkpoint(
+    train, tmp_path
+):
+    value = Call(lambda epoch_nr, update_nr, net: 100 if update_nr == 5 else update_nr, "value")
+    best = SaveBestNetwork("value", criterion="max", timescale="update")
+    stopper = EarlyStopper("value", 9, criterion="max", timescale="update", restore_best=True)
+    run(train, tmp_path, value, spoil(5), best, stopper)
+    trainer = best.trainer
+    assert trainer.logs["value"] == [0, 1, 2, 3, 4, 100, 6, 7, 8]
+    assert (best.best_so_far, best.best_t) == (8, 8)
+    assert stopper.get_state()["best"] == 8
 
 
 def test_a_checkpoint_that_is_not_finite_is_none_to_go_back_to(train, tmp_path):
