@@ -81,8 +81,8 @@ def test_values_of_the_network_that_is_discarded_are_not_taken_for_those_of_the_
     value = Call(lambda epoch_nr, update_nr, net: 100 if update_nr == 5 else update_nr, "value")
     best = SaveBestNetwork("value", criterion="max", timescale="update")
     stopper = EarlyStopper("value", 9, criterion="max", timescale="update", restore_best=True)
-    run(train, tmp_path, value, spoil(5), best, stopper)
-    trainer = best.trainer
+    save = SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", interval=2)
+    trainer = train(value, spoil(5), save, ReturnToCheckpoint(), best, stopper)
     assert trainer.logs["value"] == [0, 1, 2, 3, 4, 100, 6, 7, 8]
     assert (best.best_so_far, best.best_t) == (8, 8)
     assert stopper.get_state()["best"] == 8
