@@ -280,6 +280,8 @@ class FreezeValues(ValueModifier):
 
     __undescribed__ = {"_is_given"}
 
+    is_traceable = True
+
     _is_given = False
 
     def __init__(self, weights: Array | None = None) -> None:
@@ -290,11 +292,6 @@ class FreezeValues(ValueModifier):
         if name == "weights" and value is not None:
             self._is_given, value = True, _numbers("FreezeValues: weights", value)
         super().__setattr__(name, value)
-
-    @property
-    def is_traceable(self) -> bool:  # type: ignore[override]
-        """Whether the values are known: without them the first call reads them."""
-        return self.weights is not None
 
     def start(self, handler: Handler, view: Array) -> None:
         """Keep the values, unless others are given."""
