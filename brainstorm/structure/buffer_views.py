@@ -205,6 +205,7 @@ class BufferView(ShownAsTree, list[Any]):
             raise self._no_replacing(name if isinstance(name, str) else ", ".join(name))
 
     def _refuse(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise an error: the layout says which buffers there are."""
         raise NetworkValidationError(
             f"buffers {self._path('*')!r} cannot be added, removed or moved. Take a list of them: "
             f"list(view)."

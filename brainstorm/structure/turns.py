@@ -28,6 +28,10 @@ class Turn(_thread.RLock):  # type: ignore[misc]  # which is not final
         self._gate = threading.Lock()
         renew_after_fork(self)
 
+    def __repr__(self) -> str:
+        is_held = super().__repr__().startswith("<locked")
+        return f"<lock of a network, {'held' if is_held else 'free'}>"
+
     @property
     def lane(self) -> Any:
         """The lane of the network."""
