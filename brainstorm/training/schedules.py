@@ -9,13 +9,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from brainstorm.constraints import Constraint, number, one_of, several, whole
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
 from brainstorm.hooks.base import find_values
 from brainstorm.hooks.criteria import CRITERIA, criterion_of
+
+
+class _Call(NamedTuple):
+    """The arguments of a schedule."""
+
+    epoch_nr: int
+    update_nr: int
+    timescale: str
+    interval: int
+    net: Any
+    stepper: Any
+    logs: Any
 
 
 class Schedule(Describable):
@@ -37,7 +49,11 @@ class Schedule(Describable):
         logs: Any = None,
     ) -> float:
         """Return the value for these counts."""
-        return self.at(self.count(epoch_nr, update_nr, timescale, interval))
+        return self._at_call(_Call(epoch_nr, update_nr, timescale, interval, net, stepper, logs))
+
+    def _at_call(self, now: _Call) -> float:
+        """Return the value of a call with these arguments."""
+        return self.at(self.count(*now[:4]))
 
     def count(self, epoch_nr: int, update_nr: int, timescale: str, interval: int) -> int:
         """Return the number of possible changes so far, for a hook with these counts."""
@@ -298,22 +314,13 @@ class Warmup(Schedule):
         self.then = then
         self.initial_value = initial_value
 
-    def __call__(
-        self,
-        epoch_nr: int,
-        update_nr: int,
-        timescale: str,
-        interval: int,
-        net: Any = None,
-        stepper: Any = None,
-        logs: Any = None,
-    ) -> float:
-        k = self.count(epoch_nr, update_nr, timescale, interval)
-        counts = {"epoch": epoch_nr, "update": update_nr}
-        counts[timescale] = max(counts[timescale] - self.num_changes * interval, 0)
+    def _at_call(self, now: _Call) -> float:
+        k = self.count(*now[:4])
         goal = self.then
         if callable(goal):
-            goal = goal(*counts.values(), timescale, interval, net, stepper, logs)
+            name = f"{now.timescale}_nr"
+            later = max(getattr(now, name) - self.num_changes * now.interval, 0)
+            goal = goal(*now._replace(**{name: later}))
         if k >= self.num_changes:
             return goal
         return self.initial_value + (goal - self.initial_value) * k / self.num_changes
@@ -366,23 +373,14 @@ class ReduceOnPlateau(Schedule):
         if (criterion or criterion_of(log_name)) is None:
             raise self.fail("criterion", f"'min' or 'max' for {log_name!r}", criterion)
 
-    def __call__(
-        self,
-        epoch_nr: int,
-        update_nr: int,
-        timescale: str,
-        interval: int,
-        net: Any = None,
-        stepper: Any = None,
-        logs: Any = None,
-    ) -> float:
+    def _at_call(self, now: _Call) -> float:
         """Return the value for the current content of the log.
 
         Raises:
             UnknownPathError: There is no such log after an epoch.
         """
-        may_lack = epoch_nr <= 1  # logs of the end of epochs are still empty
-        return self.after(find_values(type(self).__name__, logs or {}, self.log_name, may_lack))
+        may_lack = now.epoch_nr <= 1  # logs of the end of epochs are still empty
+        return self.after(find_values(type(self).__name__, now.logs or {}, self.log_name, may_lack))
 
     def after(self, values: Sequence[float]) -> float:
         """Return the value after these values of the log."""

@@ -10,10 +10,9 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from brainstorm.constraints import one_of
 from brainstorm.describable import Describable
 from brainstorm.display import ShownAsTree, Tree, safe_repr
-from brainstorm.errors import TrainingError, shown
+from brainstorm.errors import TrainingError
 from brainstorm.files import PathLike
 from brainstorm.handlers import Handler
 from brainstorm.hooks.base import ROLES, Hook, check_counts, write_line
@@ -29,7 +28,12 @@ from brainstorm.training.logs import Logs
 from brainstorm.training.running_hooks import RunningHooks
 from brainstorm.training.signals import StopSignals
 from brainstorm.training.team import Team
-from brainstorm.training.trainer_checks import check_data_names, check_is_stepper, keep_stepper_on
+from brainstorm.training.trainer_checks import (
+    check_data_names,
+    check_hook,
+    check_is_stepper,
+    keep_stepper_on,
+)
 from brainstorm.training.trainer_tree import trainer_tree
 
 #: The name in the logs of the averages over the training batches of each epoch.
@@ -117,22 +121,10 @@ class Trainer(ShownAsTree, Describable):
         Raises:
             TrainingError: It is not a hook, or its name is taken.
         """
-        if not isinstance(hook, Hook):
-            raise TrainingError(
-                f"Trainer.add_hook: expected a hook, got {shown(hook)}. A schedule is used by "
-                f"ModifyStepperAttribute, a scorer by MonitorScores; a hook of your own derives "
-                f"from brainstorm.hooks.Hook."
-            )
-        if hook.__name__ in (*self.hooks, ROLLING, STATISTICS, INTERRUPTED):
-            raise TrainingError(
-                f"Trainer.add_hook: the name {hook.__name__!r} is taken. Give the hook another "
-                f"one: name='...'."
-            )
+        check_hook(hook, (*self.hooks, ROLLING, STATISTICS, INTERRUPTED))
         if self._progress is not None:
             text = f"got the hook {hook.__name__!r} during one. Add it before, so that it runs."
             raise TrainingError(f"Trainer.add_hook: expected no training to be running, {text}")
-        if hook.role not in (roles := one_of(*ROLES)):
-            raise hook.fail("role", roles.expected, hook.role)
         if hook.trainer not in (None, self):
             hook.begin_anew(self.logs)
         hook.priority = max((h.priority for h in self.hooks.values()), default=0) + 1

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
-from brainstorm.errors import TrainingError
+from brainstorm.constraints import one_of
+from brainstorm.errors import TrainingError, shown
+from brainstorm.hooks.base import ROLES, Hook
 from brainstorm.training.base_stepper import TrainingStepper
 
 
@@ -16,6 +18,23 @@ def check_is_stepper(value: Any) -> None:
             f"Trainer: expected a stepper such as SgdStepper(0.1), got "
             f"{type(value).__name__}. The network and the data are given to train."
         )
+
+
+def check_hook(hook: Any, taken: Collection[str]) -> None:
+    """Raise an error unless something is a hook, with a role and a name that is not taken."""
+    if not isinstance(hook, Hook):
+        raise TrainingError(
+            f"Trainer.add_hook: expected a hook, got {shown(hook)}. A schedule is used by "
+            f"ModifyStepperAttribute, a scorer by MonitorScores; a hook of your own derives "
+            f"from brainstorm.hooks.Hook."
+        )
+    if hook.__name__ in taken:
+        raise TrainingError(
+            f"Trainer.add_hook: the name {hook.__name__!r} is taken. Give the hook another one: "
+            f"name='...'."
+        )
+    if hook.role not in (roles := one_of(*ROLES)):
+        raise hook.fail("role", roles.expected, hook.role)
 
 
 def check_data_names(net: Any, training_data_iter: Any) -> None:
