@@ -149,9 +149,9 @@ def test_no_value_is_missed_after_a_run_is_resumed(train, batches, tmp_path, log
     values = Waves("score", *log)
     saver = SaveBestNetwork("score", None, "max", None, *own)
     save = SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", keep=99)
-    whole = train(values, saver, save, epochs=6)
+    whole = train(values, saver, save, epochs=5)
     assert whole.logs.moments["score"].update > 0
-    for name in save.kept:
+    for name in save.kept[2::5]:
         again = Trainer.resume(name)
         again.train(again.net, batches, valid=batches)
         found = again.hooks["SaveBestNetwork"]
