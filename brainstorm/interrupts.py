@@ -62,12 +62,12 @@ class uninterrupted(Listener):  # noqa: N801
 
     Args:
         most: How many signals of a kind wait; the next one runs all handlers at once.
+        numbers: The signals that wait, beside those that a surrounding block gets.
     """
 
-    numbers = _NUMBERS
-
-    def __init__(self, most: float = math.inf) -> None:
+    def __init__(self, most: float = math.inf, numbers: tuple[int, ...] = _NUMBERS) -> None:
         self.most = most
+        self.numbers = numbers
         self._received: list[int] = []
         self.lets_in = False
 

@@ -179,7 +179,10 @@ class State(threading.local):
     @property
     def lane(self) -> Any:
         """Memory for the calls of this thread, or of a network; see `Handler.new_lane`."""
-        return next((turn.lane for turn in self.turns[::-1] if turn.is_mine), self._lane)
+        for turn in self.turns[::-1]:
+            if turn._is_owned():
+                return turn.lane
+        return self._lane
 
     @lane.setter
     def lane(self, lane: Any) -> None:

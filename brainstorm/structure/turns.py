@@ -6,6 +6,7 @@ import _thread
 import operator
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from brainstorm.forks import renew_after_fork
@@ -22,6 +23,8 @@ class Turn(_thread.RLock):  # type: ignore[misc]  # which is not final
 
     #: Acquires the lock. As an attribute, because after calls signals are handled.
     _is_taken = property(operator.methodcaller("acquire"))
+    _is_owned: Callable[[], bool]
+    _at_fork_reinit: Callable[[], None]
 
     def __init__(self, manager: Any) -> None:
         self._manager = weakref.proxy(manager)  # whose memory is freed with its last reference
@@ -40,24 +43,19 @@ class Turn(_thread.RLock):  # type: ignore[misc]  # which is not final
     def renew(self) -> None:
         """Free the locks held by threads that do not exist in a forked process."""
         self._gate = threading.Lock()
-        if not self.is_mine:
-            self._at_fork_reinit()  # type: ignore[attr-defined]  # as `threading` does
-
-    @property
-    def is_mine(self) -> bool:
-        """Whether this thread has it."""
-        return self._is_owned()  # type: ignore[attr-defined]
+        if not self._is_owned():
+            self._at_fork_reinit()
 
     def __enter__(self) -> None:  # type: ignore[override]  # it is not to be asked
         running: State = self._manager.handler.running
         is_taken = False
         try:
-            if self.is_mine:
+            if self._is_owned():
                 is_taken = self._is_taken
             else:
                 with self._gate:
                     is_taken = self._is_taken
-            others = [turn for turn in running.turns if turn.is_mine and turn is not self]
+            others = [turn for turn in running.turns if turn is not self and turn._is_owned()]
             running.turns = [*others, self]
         except BaseException:
             if is_taken:

@@ -224,14 +224,14 @@ class Trainer(ShownAsTree, Describable):
         net, stop = progress.net, False
         if not progress.in_epoch:
             net.reset_statistics()
-            with uninterrupted(most=2):  # an epoch that is counted begins
+            with uninterrupted(most=2, numbers=()):  # an epoch that is counted begins
                 self.current_epoch_nr += 1
                 progress.begin_epoch()
         if self.verbose:
             write_line(f"\n{'- ' * 12}Epoch {self.current_epoch_nr}{' -' * 12}")
         for _ in progress.batches():
             keep_stepper_on(net, self.stepper)
-            with uninterrupted(most=2):  # a step that was done counts
+            with uninterrupted(most=2, numbers=()):  # a step that was done counts
                 progress.begin_step()
                 self.team.step(self.stepper, progress.is_idle, self._signals.received)
                 if not progress.is_idle:

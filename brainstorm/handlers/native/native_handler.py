@@ -131,10 +131,10 @@ class NativeHandler(Lowering, NumpyHandler):
     @property
     def lane(self) -> Lane:
         """The lane of the calls of this thread."""
-        running = self.running
-        if running.lane is None:
-            running.lane = self.new_lane()
-        return running.lane
+        lane = self.running.lane
+        if lane is None:
+            lane = self.running.lane = self.new_lane()
+        return lane
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: v for name, v in vars(self).items() if name != "_library"}
