@@ -200,7 +200,7 @@ class BufferView(ShownAsTree, list[Any]):
         super().__setattr__(name, value)
 
     def __setitem__(self, item: Any, value: Any) -> None:
-        if isinstance(item, slice) or value is not self[item]:
+        if value is not self[item]:
             name = item if isinstance(item, str) else self._buffer_names[item]
             raise self._no_replacing(name if isinstance(name, str) else ", ".join(name))
 

@@ -94,6 +94,7 @@ def test_too_few_batches(iterator, name, count):
         ("minibatches", "online", "Online: expected a Minibatches, as in the run that is"),
         ("minibatches", "neighbours", "Minibatches: expected batch_size = 3, as in the run that is "
          "continued, got 2. Give the data and arguments that the run began with."),
+        ("in order", "minibatches", "Minibatches: expected shuffle = False, as in the run that is"),
         ("one hot", "nested noise", "AddGaussianNoise: expected a OneHot, as in the run"),
         ("noisy chunks", "user's changed", "EveryOther: expected a SequenceChunks"),
     ],

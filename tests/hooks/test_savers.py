@@ -274,12 +274,6 @@ def refuse_links(source, target):
     raise PermissionError("no links here")
 
 
-def test_a_file_system_without_links(train, tmp_path, monkeypatch):
-    monkeypatch.setattr("os.link", refuse_links)
-    train(SaveCheckpoint(tmp_path / "run.hdf5", keep=2), epochs=1)
-    assert updates_in(tmp_path) == {"run.hdf5": 4, "run-4.hdf5": 4}
-
-
 @pytest.mark.parametrize(("target", "left"), [("run-4.hdf5", 2), ("run.hdf5", 1)])
 def test_what_was_cut_short_is_tidied_up(train, tmp_path, monkeypatch, target, left):
     real = Path.replace

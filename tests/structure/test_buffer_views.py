@@ -197,10 +197,14 @@ def test_replacing_a_buffer_is_refused(view):
     message = "^buffer 'W' cannot be replaced. Write into its memory: buffer.'W'..:. = ...$"
     with pytest.raises(NetworkValidationError, match=message):
         view.parameters.W = W + 1
-    with pytest.raises(NetworkValidationError, match=message):
-        view.parameters["W"] = W + 1
+    for item in ("W", 0):
+        with pytest.raises(NetworkValidationError, match=message):
+            view.parameters[item] = W + 1
+    with pytest.raises(NetworkValidationError, match="^buffer 'W, bias' cannot be replaced"):
+        view.parameters[:] = [W, BIAS]
     view.parameters.W += 0  # which assigns what it has changed
     view.parameters["W"] += 0
+    view.parameters[0] += 0
     assert view.parameters.W is W
     view.parameters.something_else = 1
 

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 import brainstorm as bs
-from brainstorm.data_iterators import AddGaussianNoise, Minibatches
 from brainstorm.errors import (
     FileFormatError,
     IteratorValidationError,
@@ -44,7 +43,6 @@ from tests.runs import (
     HANDLERS,
     HIDDEN,
     ITERATORS,
-    SEQUENCES,
     make_network,
     make_trainer,
     outcome,
@@ -235,29 +233,6 @@ def run_file(tmp_path_factory):
     trainer.add_hook(SaveCheckpoint(file, timescale="update", interval=6))
     train(trainer, net, ITERATORS["minibatches"]())
     return file
-
-
-@pytest.mark.parametrize(
-    ("make", "text"),
-    [
-        (
-            lambda: Minibatches(3, **{n: a[:, :9] for n, a in SEQUENCES.items()}),
-            "Minibatches: expected sample_size = 11, as in the run that is continued, got 9. Give "
-            "the data and arguments that the run began with.",
-        ),
-        (ITERATORS["online"], "Online: expected a Minibatches, as in the run that is continued"),
-        (lambda: Minibatches(4, **SEQUENCES), "expected batch_size = 3, as in the run that"),
-        (lambda: Minibatches(3, False, **SEQUENCES), "expected shuffle = True, as in the run"),
-        (
-            lambda: AddGaussianNoise(Minibatches(3, **SEQUENCES), {"default": 0.1}),
-            "AddGaussianNoise: expected a Minibatches, as in the run",
-        ),
-    ],
-)
-def test_other_data(run_file, make, text):
-    trainer = Trainer.resume(run_file)
-    with pytest.raises(IteratorValidationError, match="^.*" + re.escape(text)):
-        train(trainer, trainer.net, make())
 
 
 class Absent:
