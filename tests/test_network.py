@@ -322,19 +322,21 @@ def test_losses(net):
     assert Network.from_layer(last).get_loss_values() == {"total_loss": 0.0}
 
 
-def test_there_are_no_losses_without_a_pass(net):
+def test_there_are_no_losses_and_no_deltas_without_a_forward_pass(net):
     def refused():
-        with pytest.raises(
-            NetworkValidationError, match=r"^get_loss_values: expected a forward pa"
-        ):
-            net.get_loss_values()
+        for use in (net.get_loss_values, net.backward_pass):
+            text = f"^{use.__name__}: expected a forward pass|call provide_external_data first"
+            with pytest.raises(NetworkValidationError, match=text):
+                use()
 
     refused()
     for size in ((1, 2), (3, 4)):
         net.provide_external_data(data_for(net, *size))
         refused()
-        net.forward_pass()
+        net.forward_pass(training_pass=True)
         assert net.get_loss_values()["total_loss"] > 0
+        for _ in range(2):
+            net.backward_pass()
     net.set_handler(NumpyHandler(np.float64))
     refused()
 

@@ -236,14 +236,18 @@ class BufferManager:
         """Record that a pass begins at a position; shared memory can be read when it has ended.
 
         Raises:
-            NetworkValidationError: It is a backward pass not directly after its forward pass,
-                and memory is shared.
+            NetworkValidationError: It is a backward pass without a forward pass before it; or not
+                directly after its own, and memory is shared.
         """
         if self.strategy == "compact" and position and self.position != position - 1:
             raise NetworkValidationError(
                 "backward_pass: with memory strategy 'compact' every backward pass needs a forward "
                 "pass of its own. Call forward_pass first, or build the network with "
                 "memory='inspectable'."
+            )
+        if position and self.position is None:
+            raise NetworkValidationError(
+                "backward_pass: expected a forward pass before it. Call forward_pass."
             )
         self.position = None
 
