@@ -5,6 +5,7 @@ from __future__ import annotations
 from brainstorm.errors import NetworkValidationError
 from brainstorm.layers.fully_connected_layer import FullyConnectedLayerImpl
 from brainstorm.structure import BufferView, ConstructionWrapper
+from brainstorm.structure.buffer_structure import format_shape
 from brainstorm.structure.construction import RECTIFIED
 from brainstorm.utils import flatten_time_and_features
 
@@ -54,13 +55,15 @@ class TiedFullyConnectedLayerImpl(FullyConnectedLayerImpl):
     is_transposed = True
 
     def default_size(self) -> tuple[int, ...]:
-        if "W" not in self.shared_structures:
+        shared = self.shared_structures.get("W")
+        if shared is None or len(shared.shape) != 2:
+            got = "no W" if shared is None else f"a W {format_shape(shared.shape)}"
             raise self.fail(
-                "it is that of the input of the layer that this one is tied to, which has no "
-                "parameter W, or does not come before this one. Give the size.",
+                f"expected that this layer is tied to one before it, with a W (units, inputs) as "
+                f"that of FullyConnected, got {got}. Tie it to such a layer, or give the size.",
                 option="size",
             )
-        return self.shared_structures["W"].shape[1:]
+        return shared.shape[1:]
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         W, bias = buffers.parameters

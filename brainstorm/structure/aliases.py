@@ -48,8 +48,6 @@ def _check_sharing(layers: Layers, name: str, parameter: str, path: str) -> str:
     owner, _, theirs = path.partition(".")
     if parameter not in layer.parameter_shapes:
         raise layer.fail(what + unknown("parameter", parameter, layer.parameter_shapes))
-    if owner not in layers:
-        raise layer.fail(what + unknown("layer", owner, layers))
     if theirs not in layers[owner].parameter_shapes:
         raise layer.fail(what + unknown("parameter", theirs, layers[owner].parameter_shapes))
     if owner == name or theirs in layers[owner].shared_parameters:

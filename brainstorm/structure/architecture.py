@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from brainstorm.errors import NetworkValidationError, ValidationError, unknown
+from brainstorm.errors import LayerValidationError, NetworkValidationError, ValidationError, unknown
 from brainstorm.randomness import RandomState
 from brainstorm.registry import Registry
 from brainstorm.structure.buffer_structure import BufferStructure, combine_buffer_structures
@@ -125,6 +125,7 @@ def validate_architecture(architecture: Architecture) -> bool:
     Raises:
         NetworkValidationError: Names, types, connections or the Input layer are not valid,
             or the connections form a loop.
+        LayerValidationError: A layer that parameters are shared with does not exist.
         ValidationError: Options are nested infinitely.
     """
     if not isinstance(architecture, Mapping) or not architecture:
@@ -132,7 +133,7 @@ def validate_architecture(architecture: Architecture) -> bool:
         raise NetworkValidationError(f"architecture: expected a dict of layers, got {got}.")
     check_nesting("architecture", architecture)
     for name, layer in architecture.items():
-        _validate_entry(name, layer)
+        _validate_entry(name, layer, architecture)
     for connection in collect_all_connections(architecture):
         if connection.end_layer not in architecture:
             what = unknown("layer", connection.end_layer, sorted(architecture))
@@ -153,7 +154,7 @@ def validate_architecture(architecture: Architecture) -> bool:
     return True
 
 
-def _validate_entry(name: Any, layer: Any) -> None:
+def _validate_entry(name: Any, layer: Any, architecture: Architecture) -> None:
     def fail(what: str) -> NetworkValidationError:
         return NetworkValidationError(f"layer {name!r}{what}")
 
@@ -180,6 +181,10 @@ def _validate_entry(name: Any, layer: Any) -> None:
             f", '@shared_parameters': expected the name of a layer, or a dict from parameter names "
             f"to 'layer.parameter', got {shared!r}."
         )
+    for owner in (path.partition(".")[0] for path in paths):
+        if owner not in architecture:
+            what = unknown("layer", owner, architecture)
+            raise LayerValidationError(f"layer {name!r}, '@shared_parameters': {what}")
     outgoing = layer.get("@outgoing_connections", {})
     outputs = outgoing if isinstance(outgoing, Mapping) else {"default": outgoing}
     if not all(

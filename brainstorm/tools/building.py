@@ -158,12 +158,12 @@ _TOKENS = re.compile(r"[\s:/|]+|([A-Z]|[a-z]|\d+\.?\d*|\.\d+)|(?s:(.))")
 
 
 class _LayerSpec:
-    """The letter of one layer and its arguments, which are consumed one after the other."""
+    """The text of one layer: its letter, and arguments that are consumed one after the other."""
 
-    def __init__(self, letter: str, arguments: list[str]) -> None:
-        self.text = letter + "".join(arguments)
+    def __init__(self, text: str, letter: str, *arguments: str) -> None:
+        self.text = text
         self.letter = letter
-        self.arguments = arguments
+        self.arguments = list(arguments)
 
     def fail(self, expected: str) -> NetworkValidationError:
         return NetworkValidationError(f"spec {self.text!r}: expected {expected}.")
@@ -230,14 +230,16 @@ def _parse(spec: str) -> Iterator[_LayerSpec]:
             raise NetworkValidationError(
                 f"spec {spec!r}: unexpected {match[2]!r} at position {match.start()}."
             )
-    tokens = [match[1] for match in matches if match[1]]
-    starts = [i for i, token in enumerate(tokens) if token.isupper()]
-    if tokens and not tokens[0].isupper():
+    tokens = [match for match in matches if match[1]]
+    starts = [i for i, token in enumerate(tokens) if token[1].isupper()]
+    if tokens and not tokens[0][1].isupper():
         raise NetworkValidationError(
             f"spec {spec!r}: expected a capital letter at the start, one of {', '.join(LETTERS)}."
         )
     for start, stop in itertools.pairwise([*starts, len(tokens)]):
-        yield _LayerSpec(tokens[start], tokens[start + 1 : stop])
+        own = tokens[start:stop]
+        text = spec[own[0].start() : own[-1].end()]
+        yield _LayerSpec(text, *(token[1] for token in own))
 
 
 def create_layer(spec: str) -> ConstructionWrapper:
@@ -261,7 +263,7 @@ def _make_layer(spec: _LayerSpec) -> ConstructionWrapper:
         raise UnknownPathError(unknown("layer letter in spec", spec.letter, LETTERS))
     layer = LETTERS[spec.letter](spec)
     if spec.arguments:
-        raise spec.fail(f"nothing more, got {''.join(spec.arguments)!r}")
+        raise spec.fail(f"nothing more, got {spec.arguments[0]!r}")
     return layer
 
 

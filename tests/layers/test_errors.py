@@ -284,7 +284,8 @@ class DeclaresTestLayerImpl(Layer):
     expected_kwargs = {"declared"}
 
     def setup(self, kwargs, in_shapes):
-        return kwargs["declared"]
+        declared = kwargs["declared"]
+        return declared() if callable(declared) else declared
 
 
 @pytest.mark.parametrize(
@@ -297,6 +298,7 @@ class DeclaresTestLayerImpl(Layer):
         (({"a.b": None}, {}, {}), r"outputs: expected names without '\.' and .* got 'a\.b'\."),
         (({}, {}, {"@type": None}), "internals: expected names without .* '@' at the start, got '"),
         (({}, {3: None}, {}), "parameters: expected names without .* got 3"),
+        (lambda: BufferStructure("T", "B"), r"setup: BufferStructure\('T', 'B'\): expected at least"),
     ],
 )
 def test_what_setup_declares(declared, match):
