@@ -408,7 +408,8 @@ def save_as_in_2015(file, parameters):
 def test_a_network_file_with_batch_normalization(tmp_path):
     rnd = np.random.RandomState(0)
     alpha, zeta, x = rnd.randn(2, 2), rnd.randn(2, 3), rnd.randn(1, 4, 3)
-    gamma, beta, mu, sigma = rnd.randn(2), rnd.randn(2), rnd.randn(2), rnd.uniform(1, 2, 2)
+    gamma, beta, mu = rnd.randn(3, 2)
+    sigma = np.array([1.5, 0.003162277])  # the second: the root of epsilon, rounded down
     norm = [gamma, beta, mu, sigma]
     parts = [alpha, [1.0, 2.0], *norm, zeta, [3.0, 4.0]]  # in the order of the layers' names
     save_as_in_2015(tmp_path / "net.hdf5", np.concatenate([np.ravel(part) for part in parts]))

@@ -25,6 +25,7 @@ from brainstorm.errors import NetworkValidationError, UnknownPathError, shown, u
 from brainstorm.ext._gates import Stacked, stack
 from brainstorm.network import Network
 from brainstorm.network.network import check_network
+from brainstorm.network.parameters import misfits
 from brainstorm.structure.aliases import find_aliases
 from brainstorm.utils import as_array, product
 
@@ -77,11 +78,7 @@ def load_state_dict(
         except (NetworkValidationError, ValueError, TypeError, RuntimeError) as error:
             problems.append(f"{name} ({prefix}): {error}")
             continue
-        for path, array in found.items():
-            if array.shape != tuple(net.buffer[path].shape):
-                problems.append(
-                    f"{path}: expected shape {tuple(net.buffer[path].shape)}, got {array.shape}"
-                )
+        problems.extend(misfits(net, found))
         values.update(found)
         used |= tensors.used
         problems.extend(f"{name}: {key} is not used by this layer" for key in tensors.left())

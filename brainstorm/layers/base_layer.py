@@ -249,7 +249,7 @@ class Layer(Traceable):
         """Release resources other than buffers; may be called more than once."""
 
     def validate_data(self, input_name: str, array: np.ndarray) -> None:
-        """Check data (on the host) that will be fed directly into an input.
+        """Check data (on the host) for an input, or for a persistent ``'internals.<name>'``.
 
         Raises:
             LayerValidationError: They do not fit; the message names the first number that does not.

@@ -205,6 +205,8 @@ class BatchNormLayerImpl(MaskedLayer):
     def validate_data(self, input_name: str, array: np.ndarray) -> None:
         if input_name == "mask":  # here, because passes do not read values back
             self._counted = int(np.count_nonzero(array))
+        elif input_name == "internals.running_var" and (negative := array[array < 0]).size:
+            raise self.fail(f"running_var: expected variances >= 0, got {negative[0]}.")
 
     def check_cases(self, count: int) -> None:
         """Check that there is a variance, unless the pass only measures time.

@@ -46,7 +46,7 @@ def arrays_of_2015(
             found[f"{layer.name}.internals.running_mean"] = -values
         elif name == "sigma":
             variance = np.square(values, dtype=float) - layer.epsilon
-            found[f"{layer.name}.internals.running_var"] = variance
+            found[f"{layer.name}.internals.running_var"] = np.maximum(variance, 0)
         else:
             found[f"{layer.name}.parameters.{name}"] = values
     return found

@@ -21,6 +21,7 @@ from brainstorm.handlers.base_handler import Handler
 from brainstorm.layers.base_layer import Layer
 from brainstorm.network.files_2015 import arrays_of_2015
 from brainstorm.network.memory import check_handler
+from brainstorm.network.parameters import misfits
 from brainstorm.network.passes import Data, NetworkPasses
 from brainstorm.randomness import RandomState
 from brainstorm.structure.architecture import (
@@ -292,12 +293,9 @@ class Network(NetworkPasses, Describable):
             raise FileFormatError(
                 f"{filename!r}: expected the arrays {sorted(expected)}, got {sorted(arrays)}."
             )
+        for problem in misfits(net, arrays):
+            raise FileFormatError(f"{filename!r}, {problem}.")
         for path, values in arrays.items():
-            if tuple(values.shape) != tuple(net.buffer[path].shape):
-                raise FileFormatError(
-                    f"{filename!r}, {path}: expected shape {tuple(net.buffer[path].shape)}, got "
-                    f"{values.shape}."
-                )
             net.handler.set_from_numpy(net.buffer[path], values)
         return net
 

@@ -12,7 +12,12 @@ import numpy as np
 
 from brainstorm import references
 from brainstorm.describable import get_description
-from brainstorm.errors import InitializationError, NetworkValidationError, OutOfMemoryError
+from brainstorm.errors import (
+    InitializationError,
+    LayerValidationError,
+    NetworkValidationError,
+    OutOfMemoryError,
+)
 from brainstorm.initializers import as_initializer, evaluate_initializer
 from brainstorm.network.memory import NetworkMemory
 from brainstorm.randomness import RandomState
@@ -238,3 +243,17 @@ def each_modifier(modifiers: Modifiers) -> Iterable[tuple[str, str, Any]]:
         for parameter, mods in parameters.items():
             for modifier in mods:
                 yield layer, parameter, modifier
+
+
+def misfits(net: NetworkParameters, arrays: Mapping[str, np.ndarray]) -> Iterator[str]:
+    """Yield what is wrong with values of parameters and running statistics, given by path."""
+    for path, array in arrays.items():
+        layer, _, place = path.partition(".")
+        expected = tuple(net.buffer[path].shape)
+        if array.shape != expected:
+            yield f"{path}: expected shape {expected}, got {array.shape}"
+        elif place.startswith("internals."):
+            try:
+                net.layers[layer].validate_data(place, array)
+            except LayerValidationError as error:
+                yield str(error).removesuffix(".")

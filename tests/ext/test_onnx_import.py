@@ -789,8 +789,10 @@ STEPS = "(float[T, B, 4] x) => (float[A, B, C] y)"
         (F4, "f = Gather <axis = 1> (x, i0) y = Add(x, f)", "T or B are another axis in one"),
         ("(float[N, 4, 5] x) => (float[N, 4, M] y)", "a = Concat <axis = 2> (x, x) y = Add(x, a)",
          r"'y' .Add.: \(B, 4, 10\) does not fit \(B, 4, 5\)"),
-        (F4, "y = BatchNormalization(x, v3, v3, v3, v3)", r"gamma: expected shape \(4,\), got "
-         r"\(3,\) from the ONNX model"),
+        (F4, "y = BatchNormalization(x, v3, v3, v3, v3)", r"^ONNX model, y.parameters.gamma: "
+         r"expected shape \(4,\), got \(3,\)\.$"),
+        (F4, "m = Neg(v) y = BatchNormalization(x, v, v, v, m)", r"^ONNX model, layer 'y' "
+         r"\(BatchNorm\): running_var: expected variances >= 0, got -\S+\.$"),
         (F4, "y = BatchNormalization <training_mode = 1> (x, v, v, v, v)", "got training_mode=1"),
         (STEPS, "a = ReduceMean(x, i00) y = Sub(x, a)", "no layer combines data with time steps"),
         (F4, "y = Add(x, v3)", r"\(3\) does not fit \(B, 4\)"),

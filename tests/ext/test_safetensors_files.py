@@ -130,6 +130,18 @@ def test_tensors_that_do_not_fit_are_named(net, tmp_path):
         load_safetensors(path)
 
 
+@pytest.mark.parametrize(
+    ("save", "load"),
+    [(save_safetensors, load_safetensors), (Network.save_as_hdf5, Network.from_hdf5)],
+)
+def test_negative_variances_are_refused(net, tmp_path, save, load):
+    net.buffer.BatchNorm.internals.running_var[2] = -0.5
+    save(net, tmp_path / "net")
+    text = r"net', layer 'BatchNorm' \(.*\): running_var: expected variances >= 0, got -0\.5\.$"
+    with pytest.raises(FileFormatError, match=text):
+        load(tmp_path / "net")
+
+
 def test_the_library_is_named_where_it_is_missing(net, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "safetensors", None)
     monkeypatch.setitem(sys.modules, "safetensors.numpy", None)

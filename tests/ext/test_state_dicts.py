@@ -142,6 +142,14 @@ def test_the_number_of_features_is_named():
         load_state_dict(net, state, {"FullyConnected": "fc"})
 
 
+def test_negative_variances_are_refused():
+    state = {**dict.fromkeys(("m.weight", "m.bias", "m.running_mean"), np.ones(3)),
+             "m.running_var": [1, -2, 3]}  # fmt: skip
+    text = r"layer 'BatchNorm' \(BatchNorm\): running_var: expected variances >= 0, got -2\.$"
+    with pytest.raises(NetworkValidationError, match=text):
+        load_state_dict(network(bl.BatchNorm(), (3,)), state, {"BatchNorm": "m"})
+
+
 @pytest.mark.parametrize(
     "kind",
     [

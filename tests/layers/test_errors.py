@@ -298,7 +298,7 @@ class DeclaresTestLayerImpl(Layer):
         (({"a.b": None}, {}, {}), r"outputs: expected names without '\.' and .* got 'a\.b'\."),
         (({}, {}, {"@type": None}), "internals: expected names without .* '@' at the start, got '"),
         (({}, {3: None}, {}), "parameters: expected names without .* got 3"),
-        (lambda: BufferStructure("T", "B"), r"setup: BufferStructure\('T', 'B'\): expected at least"),
+        (lambda: BufferStructure("T", "B"), r"setup: BufferStructure\('T', 'B'\): expected at"),
     ],
 )
 def test_what_setup_declares(declared, match):

@@ -54,9 +54,9 @@ def test_names_are_unique_among_both():
     ("hidden", "message"),
     [
         (lambda enc: (bl.TiedFullyConnected(enc, "tanh", "Dec"), enc),
-         r"layer 'Dec' .*option 'size': expected that .* got no W\. Tie it to such a layer, or give"),
+         r"layer 'Dec' .*option 'size': expected that .* got no W\. Tie it to such a layer, or"),
         (lambda enc: (rnn := bl.Lstm(3), bl.TiedFullyConnected(rnn)), "that of .* got no W"),
-        (lambda enc: (bl.Reshape((2, 2)), conv := bl.Convolution1D(3, 1), bl.TiedFullyConnected(conv)),
+        (lambda enc: (bl.Reshape((2, 2)), c := bl.Convolution1D(3, 1), bl.TiedFullyConnected(c)),
          r"that of FullyConnected, got a W \(3, 1, 2\)\. Tie it to such a layer"),
         (lambda enc: (enc, bl.FullyConnected(5), bl.TiedFullyConnected(enc, "linear", "Dec")),
          r"layer 'Dec' .*'W' cannot be shared with 'Enc.W': expected shape \(5, 4\), got \(3, 4"),

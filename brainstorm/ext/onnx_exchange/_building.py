@@ -17,6 +17,7 @@ from brainstorm.ext.onnx_exchange._node import LARGEST, Entry, Node
 from brainstorm.ext.onnx_exchange._values import Value, parts, whole
 from brainstorm.handlers import Handler
 from brainstorm.network import Network
+from brainstorm.network.parameters import misfits
 from brainstorm.structure.architecture import INPUT, Connection, layer_registry
 from brainstorm.structure.buffer_structure import BufferStructure
 
@@ -221,13 +222,13 @@ class Builder:
                 outgoing = architecture[source]["@outgoing_connections"]
                 outgoing.setdefault(output, []).append(f"{name}.{port}")
         net = Network.from_architecture(architecture, handler=handler)
-        for name, entry in self.entries.items():
-            for path, array in entry.arrays.items():
-                buffer = net.buffer[f"{name}.{path}"]
-                if tuple(buffer.shape) != array.shape:
-                    raise NetworkValidationError(
-                        f"layer {name!r} ({entry.kind}), {path}: expected shape "
-                        f"{tuple(buffer.shape)}, got {array.shape} from the ONNX model."
-                    )
-                net.handler.set_from_numpy(buffer, array)
+        arrays = {
+            f"{name}.{path}": array
+            for name, entry in self.entries.items()
+            for path, array in entry.arrays.items()
+        }
+        for problem in misfits(net, arrays):
+            raise NetworkValidationError(f"ONNX model, {problem}.")
+        for path, array in arrays.items():
+            net.handler.set_from_numpy(net.buffer[path], array)
         return net
