@@ -26,6 +26,7 @@ import inspect
 import math
 import reprlib
 from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import FrozenInstanceError
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -101,7 +102,7 @@ class Describable:
         """Return the description: ``'@type'`` and the described attributes."""
         hidden, defaults = self._merged("__undescribed__"), self._merged("__default_values__")
         description: dict[str, Any] = {"@type": type(self).__name__}
-        for name, value in self.__dict__.items():
+        for name, value in _attributes(self).items():
             if name in hidden or (name in defaults and _equal(defaults[name], value)):
                 continue
             with _located(f"[{type(self).__name__}.{name}]"):
@@ -131,7 +132,10 @@ class Describable:
             cls.__init__(new, **arguments)
         for name, value in described.items():
             if name not in arguments:
-                setattr(new, name, value)
+                try:
+                    setattr(new, name, value)
+                except FrozenInstanceError:
+                    Describable.__setattr__(new, name, value)
         new.__init_from_description__(description)
         new._check_complete()
         return new
@@ -154,11 +158,12 @@ class Describable:
 
     def _check_complete(self) -> None:
         """Raise an error if an attribute that a constructor keeps is missing."""
+        attributes = _attributes(self)
         for cls in type(self).__mro__:
             if inspect.isfunction(init := vars(cls).get("__init__")):
                 used = inspect.unwrap(init).__code__.co_names
                 for name in argument_names(init):
-                    is_there = name in vars(self) or isinstance(getattr(cls, name, None), property)
+                    is_there = name in attributes or isinstance(getattr(cls, name, None), property)
                     if name in used and not is_there:
                         raise DescriptionError(
                             f"a {type(self).__name__} cannot be made without {name!r}. "
@@ -169,7 +174,8 @@ class Describable:
     def _check_attribute(cls, name: str, hidden: Container[str]) -> None:
         """Raise an error for names of methods, and for names that descriptions never contain."""
         known = inspect.getattr_static(cls, name, None)
-        is_method = callable(known) or hasattr(known, "__get__")
+        is_slot = inspect.ismemberdescriptor(known)
+        is_method = callable(known) or (hasattr(known, "__get__") and not is_slot)
         if name != "__name__" and (name.startswith("__") or is_method or name in hidden):
             raise DescriptionError("no description can set this")
 
@@ -181,7 +187,7 @@ class Describable:
         """Return a call that creates it: the first argument, and those that are not defaults."""
         given = []
         for i, (name, known) in enumerate(inspect.signature(type(self)).parameters.items()):
-            value = vars(self).get(name, known.default)
+            value = _attributes(self).get(name, known.default)
             if value is known.empty or (_equal(value, known.default) and (i or not value)):
                 continue
             given.append(f"{name}={_SHORT.repr(value)}")
@@ -270,6 +276,18 @@ class _Short(reprlib.Repr):
 
 _SHORT = _Short()
 _SHORT.maxstring = _SHORT.maxother = 80
+
+
+def _attributes(this: Any) -> dict[str, Any]:
+    """Return the attributes of an object by name, those in slots first."""
+    slots = {name: getattr(this, name) for name in _slots(type(this)) if hasattr(this, name)}
+    return slots | vars(this)
+
+
+@functools.cache
+def _slots(cls: Any) -> list[str]:
+    members = (item for base in reversed(cls.__mro__) for item in vars(base).items())
+    return [name for name, member in members if inspect.ismemberdescriptor(member)]
 
 
 def _equal(a: Any, b: Any) -> bool:

@@ -22,11 +22,11 @@ class Registry(Generic[T]):
     def __init__(self, kind: str, advice: str) -> None:
         self.kind = kind
         self.advice = advice
-        self._homes: dict[str, dict[str, type[T]]] = {}
+        self._classes: dict[str, list[type[T]]] = {}
 
     def add(self, name: str, cls: type[T]) -> None:
         """Register `cls`; a class redefined under the same full name replaces the old one."""
-        self._homes.setdefault(name, {})[f"{cls.__module__}.{cls.__qualname__}"] = cls
+        self._classes.setdefault(name, []).append(cls)
 
     def get(self, name: str) -> type[T]:
         """Return the class called `name`.
@@ -34,12 +34,14 @@ class Registry(Generic[T]):
         Raises:
             UnknownTypeError: There is none, or several modules define one.
         """
-        homes = self._homes.get(name, {})
+        # Their full names may change after they are registered, as in dataclasses with slots.
+        homes = {f"{c.__module__}.{c.__qualname__}": c for c in self._classes.get(name, ())}
         if len(homes) > 1:
             raise UnknownTypeError(
                 f"several classes stand for {self.kind} {name!r}: {', '.join(sorted(homes))}. "
                 f"Rename all but one."
             )
         if not homes:
-            raise UnknownTypeError(f"{unknown(self.kind, name, sorted(self._homes))} {self.advice}")
+            what = unknown(self.kind, name, sorted(self._classes))
+            raise UnknownTypeError(f"{what} {self.advice}")
         return next(iter(homes.values()))

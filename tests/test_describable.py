@@ -7,6 +7,7 @@ import inspect
 import json
 import math
 import re
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -126,6 +127,22 @@ json_data = st.recursive(
     | st.dictionaries(st.text(max_size=3).filter(lambda key: key != "@type"), inner, max_size=3),
     max_leaves=8,
 )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "kind", [{}, {"frozen": True}, {"slots": True}, {"frozen": True, "slots": True}]
+)
+def test_dataclasses(kind):
+    @dataclass(**kind)
+    class Point(Describable):
+        x: float
+        near: list = field(default_factory=list)
+
+    point = Point(1.5, [Point(2.5)])
+    described = get_description(point)
+    inner = {"@type": "Point", "x": 2.5, "near": []}
+    assert described == {"@type": "Point", "x": 1.5, "near": [inner]}
+    assert create_from_description(described) == point
 
 
 @settings(max_examples=20)
