@@ -280,14 +280,9 @@ _SHORT.maxstring = _SHORT.maxother = 80
 
 def _attributes(this: Any) -> dict[str, Any]:
     """Return the attributes of an object by name, those in slots first."""
-    slots = {name: getattr(this, name) for name in _slots(type(this)) if hasattr(this, name)}
-    return slots | vars(this)
-
-
-@functools.cache
-def _slots(cls: Any) -> list[str]:
-    members = (item for base in reversed(cls.__mro__) for item in vars(base).items())
-    return [name for name, member in members if inspect.ismemberdescriptor(member)]
+    members = (item for base in reversed(type(this).__mro__) for item in vars(base).items())
+    slots = [name for name, member in members if inspect.ismemberdescriptor(member)]
+    return {name: getattr(this, name) for name in slots if hasattr(this, name)} | vars(this)
 
 
 def _equal(a: Any, b: Any) -> bool:

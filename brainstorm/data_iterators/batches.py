@@ -18,6 +18,13 @@ from brainstorm.errors import shown, unknown
 from brainstorm.utils import Array
 
 
+class Shared(dict[str, Any]):
+    """Data by name, which copies of an iterator share: they may be on disk, and are not changed."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Shared:
+        return Shared(self)
+
+
 class Undivided(DataIterator):
     """All data in one batch, the same one in every epoch.
 
@@ -39,7 +46,7 @@ class Undivided(DataIterator):
         self._set_per_sequence(per_sequence, named_data)
         shapes, _, _ = check_data(self, named_data)
         super().__init__(shapes, 1)
-        self.data = {name: _read_only(array) for name, array in named_data.items()}
+        self.data = Shared({name: _read_only(array) for name, array in named_data.items()})
         for name, array in self.data.items():
             if not is_in_memory(named_data[name]):
                 check_finite(self, name, array)
@@ -213,10 +220,12 @@ class Minibatches(PlannedBatches):
         mapped = [a for a in named_data.values() if isinstance(a, np.memmap) and a.mode == "r"]
         self._files = [MappedFile(name) for name in {a.filename for a in mapped} if name]
         # asarray turns memory-mapped arrays into plain ones, without reading them
-        self.data = {
-            name: np.asarray(array) if isinstance(array, np.ndarray) else array
-            for name, array in named_data.items()
-        }
+        self.data = Shared(
+            {
+                name: np.asarray(array) if isinstance(array, np.ndarray) else array
+                for name, array in named_data.items()
+            }
+        )
         self.seq_lens = self._get_seq_lens(cut_according_to)
 
     def _describe_epoch(self) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Undivided, Minibatches and Online: order, cutting, sources on disk, and errors."""
 
+import copy
 import re
 from itertools import chain, pairwise
 
@@ -111,6 +112,17 @@ def test_sources_and_dtypes(stored, shuffle, dtype):
             assert batch["default"].dtype == dtype
             assert batch["default"].flags.writeable
             assert np.array_equal(batch["default"], data[:, batch["n"][0, :, 0].astype(int)])
+
+
+@pytest.mark.parametrize("make", [Undivided, Minibatches])
+def test_copies_share_the_data_and_draw_the_same(stored, make):
+    iterator = make(default=stored(numbered(7, 3)))
+    copied = copy.deepcopy(iterator)
+    assert copied.data["default"] is iterator.data["default"]
+    for ours, theirs in zip(iterator(), copied(), strict=True):
+        assert np.array_equal(ours["default"], theirs["default"])
+    copied.data["default"] = None  # only in the copy
+    assert iterator.data["default"] is not None
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
