@@ -1184,6 +1184,7 @@ def test_operators_mean_what_the_version_of_the_model_says(opset, x, axes, nodes
         ("y = Add <broadcast = 1, axis = 1> (x, pair)", lambda x: x + C[:, None]),
         ("y = Sub <broadcast = 1, axis = -2> (x, pair)", lambda x: x - C[:, None]),
         ("y = Mul <broadcast = 1> (x, row)", lambda x: x * D),
+        ("y = PRelu(x, pair)", lambda x: np.where(x > 0, x, C[:, None] * x)),
         ("e = Mul <broadcast = 1, axis = 0> (row, pair) y = Sub <broadcast = 1> (x, e)",
          lambda x: x - D * C[:, None]),
         ("m = ReduceMax <axes = [2]> (x) s = Squeeze <axes = [2]> (m) "

@@ -48,6 +48,8 @@ def update(node: Node, opset: int) -> None:
             node.names = [*node.names, *[""] * missing]
             node.inputs = [*node.inputs, *[None] * missing]
             node.inputs[place] = np.asarray(given[name])
+    if node.kind == "PRelu" and opset < 7:  # one slope for each channel
+        node.options |= {"broadcast": 1, "axis": 1}
     if node.options.get("broadcast") and "axis" in node.options:
         node.inputs = _broadcast(node.options["axis"], *node.inputs)
     if node.kind in ("Softmax", "LogSoftmax"):
