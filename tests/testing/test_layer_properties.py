@@ -348,7 +348,7 @@ def test_kink_at_one_sample_is_dodged():
 
 
 def test_kinks_everywhere_are_reported():
-    match = r"ten samples in a row .*cannot be differentiated; the last: element \[0\]: the slope"
+    match = r"ten samples in a row .*cannot be differ.*; the last: element \[0, 0, 0\]: the slope"
     data = {"default": np.full((1, 1, 3), 2e-6)}
     with pytest.raises(PropertyError, match=match):
         check_layer(Elementwise("rel"), IN_SHAPES, data, [(1, 1)], properties=[INPUT_DELTAS])
