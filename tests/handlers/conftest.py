@@ -1,12 +1,18 @@
 """Fixtures of the handler tests: every handler, in every dtype that it has."""
 
-import os
-from pathlib import Path
+import shlex
 
 import numpy as np
 import pytest
 
-from brainstorm.handlers import DebugHandler, Handler, NativeHandler, NumpyHandler, PyCudaHandler
+from brainstorm.handlers import (
+    DebugHandler,
+    Handler,
+    NativeHandler,
+    NumpyHandler,
+    PyCudaHandler,
+    compiler,
+)
 from tests import cudashim
 
 HANDLERS = {
@@ -34,13 +40,35 @@ def kind(request: pytest.FixtureRequest) -> type[Handler]:
     return request.param
 
 
-@pytest.fixture(scope="session")
-def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache of kernels that is empty at first, one for all processes that run the tests."""
-    own = tmp_path_factory.getbasetemp()
-    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "kernels"
-
-
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(12345)
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache, and nothing that this process has loaded before."""
+    directory = tmp_path / "cache"
+    monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(directory))
+    monkeypatch.setattr(compiler, "_known", {})
+    monkeypatch.setattr(compiler, "_failures", {})
+    monkeypatch.setattr(compiler, "_is_cold", None)
+    return directory
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    """Make a shell script the compiler, which writes down what it is asked for.
+
+    It ends with the compiler's own call, `$COMPILER "$@"`, unless the text does something else.
+    """
+
+    def make(text='exec $COMPILER "$@"', command=None):
+        words = shlex.join(command or compiler.compiler_command())
+        file, log = tmp_path / "compiler.sh", tmp_path / "calls"
+        file.write_text(f"COMPILER={shlex.quote(words)}\necho \"$*\" >> '{log}'\n{text}\n")
+        log.write_text("")
+        monkeypatch.setenv("CC", f"sh '{file}'")
+        return lambda: log.read_text().splitlines()
+
+    return make

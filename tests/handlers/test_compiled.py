@@ -28,13 +28,6 @@ from tests.optree.test_random_trees import grown
 pytestmark = needs_compiler
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _cache(kernel_cache):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BRAINSTORM_CACHE_DIR", str(kernel_cache))
-        yield
-
-
 def drawn(rnd, shape, dtype):
     """Return random numbers that lie in memory in any way."""
     return strided(rnd.uniform(-2, 2, shape).astype(dtype), rnd.choice(LAYOUTS))

@@ -1,230 +1,25 @@
-"""The C compiler: every one that works is used, none is run twice for the same, none is needed."""
+"""The C compiler: the first that works is used, none is run twice for the same, none is needed."""
 
-import contextlib
-import ctypes
 import functools
-import importlib.util
 import logging
 import os
 import re
-import shlex
 import shutil
-import sys
 
 import numpy as np
 import pytest
 
 from brainstorm.errors import MissingDependencyError
-from brainstorm.handlers import compiler, compiler_flags
-from brainstorm.handlers.compiler_flags import find_flags
+from brainstorm.handlers import compiler
 from brainstorm.handlers.native import NativeHandler
-from brainstorm.handlers.native.library import load
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import Lstm
 from brainstorm.network import Network
-from brainstorm.optree import Variable, linearise
-from brainstorm.optree import functions as fn
 from brainstorm.testing.handler_arguments import Arguments, Invocation
 from brainstorm.training import MomentumStepper
-from tests.handlers.native.lowered import check
-from tests.handlers.running import in_process, in_threads, needs_compiler, traced
+from tests.handlers.compiling import HERE, ask, probe, replay_products, run_formulas
+from tests.handlers.running import in_process, in_threads, needs_compiler
 from tests.networks import classifier
-
-POOLING = [f"{k}pool2d_{way}_batch" for k in ("max", "avg") for way in ("forward", "backward")]
-#: What begins the code of a new process.
-HERE = "from tests.handlers.test_compiler import *; "
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """An empty cache, and nothing that this process has loaded before."""
-    directory = tmp_path / "cache"
-    monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(directory))
-    monkeypatch.setattr(compiler, "_known", {})
-    monkeypatch.setattr(compiler, "_failures", {})
-    monkeypatch.setattr(compiler, "_is_cold", None)
-    return directory
-
-
-@pytest.fixture
-def script(tmp_path, monkeypatch):
-    """Make a shell script the compiler, which writes down what it is asked for.
-
-    It ends with the compiler's own call, `$COMPILER "$@"`, unless the text does something else.
-    """
-
-    def make(text='exec $COMPILER "$@"', command=None):
-        words = shlex.join(command or compiler.compiler_command())
-        file, log = tmp_path / "compiler.sh", tmp_path / "calls"
-        file.write_text(f"COMPILER={shlex.quote(words)}\necho \"$*\" >> '{log}'\n{text}\n")
-        log.write_text("")
-        monkeypatch.setenv("CC", f"sh '{file}'")
-        return lambda: log.read_text().splitlines()
-
-    return make
-
-
-def probe(answer):
-    return f"void probe(long *p, const long *n) {{ *p = {answer}; }}\n"
-
-
-def ask(address):
-    number = np.zeros(1, np.int64)
-    ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 2)(address)(number.ctypes.data, number.ctypes.data)
-    return int(number[0])
-
-
-# -- compilers -------------------------------------------------------------------------------
-
-
-def test_a_compiler_that_hangs_is_stopped_with_its_processes_and_not_asked_again(
-    cache, script, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(compiler_flags, "PATIENCE", 2)
-    calls = script(f"sleep 600 & echo $! > '{tmp_path}/child'; wait", command=["none"])
-    assert not compiler.is_available()
-    assert "was not done after 2 seconds" in compiler.describe()
-    assert len(calls()) == 1
-    child = (tmp_path / "child").read_text().strip()
-    with contextlib.suppress(FileNotFoundError), open(f"/proc/{child}/stat") as file:
-        assert file.read().split()[2] == "Z"  # dead, but not yet reaped
-
-
-COMPILERS = {
-    "gcc": ["gcc"],
-    "clang": ["clang"],
-    "zig": [sys.executable, "-m", "ziglang", "cc"],
-    "tcc": ["tcc"],  # knows neither vectors nor threads
-}
-
-
-def is_installed(name):
-    if name == "zig":
-        return importlib.util.find_spec("ziglang") is not None
-    return shutil.which(name) is not None
-
-
-def formulas(dtype):
-    """Programs of every kind of loop, and their inputs."""
-    x, y = Variable((64, 1500)), Variable((64, 1500))
-    arrays = np.random.default_rng(0).uniform(0.1, 2, (2, *x.shape)).astype(dtype)
-    trees = [fn.exp(x) * fn.tanh(y) * fn.log(x + 1), fn.softmax(x)]
-    if dtype == np.float32:
-        trees += [fn.sum(x * y, 0), fn.max(x), fn.argmax(x, 1)]
-    for tree in trees:
-        program = linearise(tree)
-        yield program, list(arrays[: len(program.inputs)]), [np.zeros(tree.shape, dtype)]
-
-
-def run_formulas(dtype):
-    """Compare compiled formulas with what NumPy computes."""
-    handler = NativeHandler(dtype, threads=2, seed=1)
-    for program, inputs, outputs in formulas(dtype):
-        expected = [np.zeros_like(out) for out in outputs]
-        super(NativeHandler, handler).run_program(program, inputs, expected, [False])
-        handler.run_program(program, inputs, outputs, [False])
-        np.testing.assert_allclose(outputs[0], expected[0], 2e-5)
-        assert handler._refusals == []
-
-
-def run_everything():
-    """Compute with every kind of kernel, compare with NumPy, and print what compiled it."""
-    run_formulas(np.float32)
-    run_formulas(np.float64)
-    handler = NativeHandler(threads=2, seed=1)
-    small = {"M": 5, "K": 7, "N": 37, "transa": False, "transb": False}
-    for name in ("dot_mm", "take_rows_mv", *POOLING):
-        fixed = small if name == "dot_mm" else {}
-        arguments = Arguments(name, 1, np.float32, fixed=fixed, large=not fixed)
-        check(handler, name, arguments, 1e-4, 1e-5)
-    replay_products(handler)
-    sys.stdout.write(handler.info()["op-trees"])
-
-
-def replay_products(handler):
-    a, b, out = (np.ones(shape, np.float32) for shape in ((2, 3), (3, 16), (2, 16)))
-    calls = traced(handler, lambda: [handler.dot_add_mm(a, b, out) for _ in range(3)])
-    for function in handler.compile(calls):
-        function()
-    np.testing.assert_array_equal(out, np.full((2, 16), 10))
-
-
-@pytest.mark.parametrize("name", COMPILERS)
-def test_a_compiler_makes_every_kernel_and_is_asked_once(name, cache, script):
-    if not is_installed(name):
-        pytest.skip(f"{name.upper()} IS NOT INSTALLED: KERNELS THAT IT COMPILES ARE NOT TESTED")
-    if name == "tcc" and load()[0] is None:
-        pytest.skip("TCC HAS NO VECTORS: WITHOUT ONEDNN NOTHING NATIVE DOES SMALL PRODUCTS FOR IT")
-    calls = script(command=COMPILERS[name])
-    info, messages = in_process(f"{HERE}run_everything()")
-    assert info.startswith(f"C, compiled by {os.environ['CC'].replace(chr(39), '')}, with")
-    found = {word: [x for x in calls() if word in x] for word in ("--version", "probe.c", "kernel")}
-    assert len(found["--version"]) == 1
-    assert len(found["probe.c"]) == 1 if name == "gcc" else 1 < len(found["probe.c"]) < 15
-    # One kernel has vectors, which tcc does not know: oneDNN or NumPy does small products.
-    refused = 1 if name == "tcc" else 0
-    assert len(found["kernel"]) - refused == len(list(cache.iterdir()))
-    assert messages.count("a formula runs without its kernel, which is slower") == refused
-    before = len(calls())
-    in_process(f"{HERE}run_formulas(np.float32)")
-    assert calls()[before:] == ["--version"]
-
-
-REFUSING = """
-case " $* " in *" {} "*) echo "what is {}?" >&2; exit 1;; esac
-exec $COMPILER "$@"
-"""
-
-
-@needs_compiler
-@pytest.mark.parametrize(
-    ("refused", "remaining"),
-    [
-        ("-fopenmp", "-fopenmp-simd"),
-        ("-lmvec", "-fopenmp"),
-        ("-march=native", "-fopenmp"),
-        ("-fno-tree-pre", "-march=native"),
-        ("-std=gnu11", "-fopenmp"),
-    ],
-)
-def test_a_flag_that_is_refused_costs_itself_alone(cache, script, refused, remaining):
-    script(REFUSING.format(refused, refused))
-    handler = NativeHandler(threads=2, seed=1)
-    program, inputs, outputs = next(formulas(np.float32))
-    handler.run_program(program, inputs, outputs, [False])
-    assert handler._refusals == []
-    x, y = (a.astype(np.float64) for a in inputs)
-    np.testing.assert_allclose(outputs[0], np.exp(x) * np.tanh(y) * np.log(x + 1), 1e-5)
-    flags = compiler._compiler_here()[1].flags
-    words = f"{flags.options} {flags.libraries}".split()
-    assert refused not in words
-    assert remaining in words
-    threads = "without" if refused == "-fopenmp" else "with"
-    assert handler.info()["op-trees"].endswith(f", {threads} threads")
-
-
-@needs_compiler
-@pytest.mark.parametrize("threads", [1, 2])
-def test_threads_that_do_not_start_are_not_used(tmp_path, monkeypatch, threads):
-    monkeypatch.setattr(compiler_flags, "_PROBE", f"int main() {{ return {threads} - 2; }}")
-    if threads == 2:
-        assert find_flags(compiler.compiler_command(), tmp_path).has_threads
-    else:
-        with pytest.raises(MissingDependencyError, match="its program returns 255"):
-            find_flags(compiler.compiler_command(), tmp_path)
-
-
-@needs_compiler
-def test_a_compiler_that_takes_openmp_and_ignores_it_has_no_threads(cache, script):
-    script('exec $COMPILER $(echo "$@" | sed s/-fopenmp//)')
-    assert compiler.is_available()
-    assert compiler.describe().endswith(", without threads")
-
-
-@needs_compiler
-def test_what_the_user_wants_of_openmp_is_nothing_against_the_compiler(cache, monkeypatch):
-    monkeypatch.setenv("OMP_THREAD_LIMIT", "1")
-    assert compiler.describe().endswith(", with threads") or "clang" in compiler.describe()
 
 
 @needs_compiler
@@ -240,14 +35,6 @@ def test_the_first_compiler_that_works_is_used(cache, tmp_path, monkeypatch):
 # -- compilers that do not work --------------------------------------------------------------
 
 
-def run_formula(handler):
-    program, inputs, outputs = next(formulas(np.float32))
-    handler.run_program(program, inputs, outputs, [False])
-    np.testing.assert_allclose(
-        outputs[0], np.exp(inputs[0]) * np.tanh(inputs[1]) * np.log(inputs[0] + 1), 1e-5
-    )
-
-
 def run_operation(name, handler):
     arguments = Arguments(name, 1, np.float32)
     call = Invocation(handler, arguments)
@@ -257,7 +44,7 @@ def run_operation(name, handler):
 
 
 PATHS = {
-    "formulas": run_formula,
+    "formulas": lambda handler: run_formulas(count=1, handler=handler),
     "small products": functools.partial(run_operation, "dot_mm"),
     "pooling": functools.partial(run_operation, "maxpool2d_forward_batch"),
     "rows": functools.partial(run_operation, "take_rows_mv"),
@@ -320,7 +107,7 @@ exec $COMPILER "$@"
 """)
     with caplog.at_level(logging.WARNING, "brainstorm"):
         for _ in range(3):
-            run_formula(NativeHandler(seed=1))
+            run_formulas(count=1)
     refused = [words for words in calls() if "kernel.c" in words]
     assert len(refused) == 2  # one of them is what the cache keeps about the compiler
     for _ in range(2):

@@ -11,8 +11,8 @@ import pytest
 from brainstorm.errors import MissingDependencyError
 from brainstorm.handlers import compiler, kernel_cache
 from brainstorm.handlers.kernel_cache import read_trusted, trusted_directory
+from tests.handlers.compiling import ask, probe
 from tests.handlers.running import in_process, needs_compiler
-from tests.handlers.test_compiler import ask, probe
 
 NOBODY = 65534
 IS_ALONE_IN = kernel_cache._is_alone_in

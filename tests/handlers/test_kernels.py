@@ -18,13 +18,12 @@ C = pytest.param("C", marks=needs_compiler)
 
 
 @pytest.fixture(params=[C, "CUDA", "CUDA, 64 bits"])
-def handler(request, monkeypatch, kernel_cache):
+def handler(request, monkeypatch):
     is_c = request.param == "C"
     if not is_c and (missing := cudashim.available()):
         pytest.skip(missing)
     if request.param == "CUDA, 64 bits":
         monkeypatch.setattr(structures, "MANY", 10)  # as if arrays were larger than that
-    monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(kernel_cache))
     return NativeHandler(threads=2, seed=1) if is_c else PyCudaHandler(seed=1)
 
 

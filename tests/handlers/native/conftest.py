@@ -7,13 +7,6 @@ from brainstorm.handlers.native.library import load
 from brainstorm.handlers.native.products import has_half_products
 
 
-@pytest.fixture(autouse=True, scope="package")
-def _cache(kernel_cache):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("BRAINSTORM_CACHE_DIR", str(kernel_cache))
-        yield
-
-
 @pytest.fixture
 def native():
     """A handler with oneDNN."""
