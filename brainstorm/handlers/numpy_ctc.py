@@ -29,7 +29,7 @@ class Alignment:
         T, B, K = x.shape
         zero = labels[:, :, 0] == 0
         self.counts = np.where(zero.any(axis=0), zero.argmax(axis=0), T)
-        states = 2 * int(self.counts.max()) + 1
+        states = 2 * int(self.counts.max(initial=0)) + 1
         classes = np.zeros((B, states), np.intp)
         given = labels[: states // 2, :, 0].T
         is_class = (given > -1) & (given < K)

@@ -5,50 +5,50 @@ from __future__ import annotations
 import argparse
 import collections
 import concurrent.futures
-import json
+import multiprocessing
 import os
-import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 from tests.fuzz import guided
 from tests.fuzz.kinds import KINDS, make_input
-from tests.fuzz.worker import outcome_of
+from tests.fuzz.worker import outcome_of, work
 
 FOLDER = Path("output/fuzz")
 
-#: An input that says nothing for so many seconds hangs.
-PATIENCE = 20
+#: An input that says nothing for so many seconds hangs, however busy the machine is.
+PATIENCE = 60
 
-#: How many inputs a worker process gets: it takes a while to start.
-LEAST, MOST = 400, 2500
+#: How many inputs a worker process gets at most.
+MOST = 2500
+
+#: Workers are forked from a process that has imported everything.
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["tests.fuzz.worker"])
 
 
-def run_part(kind, seed, start, stop):
+def run_part(kind, seed, start, stop, work=work):
     """Run inputs `start` to `stop` of a kind; return number to outcome."""
     outcomes = {}
     while start < stop:
-        command = [sys.executable, "-m", "tests.fuzz.worker", kind, *map(str, (seed, start, stop))]
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
-        ) as worker:
-            watch = threading.Timer(3 * PATIENCE, worker.kill)
-            watch.start()
-            for line in worker.stdout:
-                watch.cancel()
-                watch = threading.Timer(PATIENCE, worker.kill)
-                watch.start()
-                number, outcome = json.loads(line)
+        receiver, sender = CONTEXT.Pipe(duplex=False)
+        worker = CONTEXT.Process(target=work, args=(sender, kind, seed, start, stop))
+        worker.start()
+        sender.close()
+        try:
+            while receiver.poll(PATIENCE):
+                number, outcome = receiver.recv()
                 outcomes[number] = outcome
-            watch.cancel()
-        if worker.returncode:
+            worker.kill()
+        except EOFError:
+            pass
+        worker.join()
+        if worker.exitcode:
             last = max(outcomes, default=-1)
             if last < start:
-                raise RuntimeError(f"the worker does not start: {' '.join(command)}")
-            outcomes[last] = f"the worker ended with {worker.returncode}"
+                raise RuntimeError(f"the worker for {kind!r} does not start")
+            outcomes[last] = f"the worker ended with {worker.exitcode}"
             start = last + 1
         else:
             start = stop
@@ -70,7 +70,7 @@ def run(count, seed, workers):
     parts = []
     for kind, (share, *_) in KINDS.items():
         numbers = round(share * count)
-        size = min(MOST, max(LEAST, -(-numbers // workers)))
+        size = min(MOST, -(-numbers // workers))
         parts += [(kind, seed, i, min(i + size, numbers)) for i in range(0, numbers, size)]
     counts = {kind: collections.Counter() for kind in KINDS}
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
@@ -96,6 +96,7 @@ def main():
     if args.kind is not None:
         print(outcome_of(args.kind, make_input(args.kind, args.seed, args.number)))
         return 0
+    os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")  # of the workers
     begin = time.monotonic()
     counts = run(args.count, args.seed, args.workers)
     row = "{:<14}{:>10}{:>10}{:>10}{:>10}".format

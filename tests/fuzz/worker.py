@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
-import json
+import os
 import resource
 import signal
 import sys
@@ -38,23 +37,15 @@ def limit_memory():
     resource.setrlimit(resource.RLIMIT_AS, (now + BYTES, now + BYTES))
 
 
-def main():
-    """Run a range of inputs; one line of JSON for each: before it runs, and after."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("kind")
-    for name in ("seed", "start", "stop"):
-        parser.add_argument(name, type=int)
-    args = parser.parse_args()
+def work(sender, kind, seed, start, stop):
+    """Run a range of inputs; send the number of each with a word before it runs, and after."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # warnings
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    outcome_of(args.kind, make_input(args.kind, args.seed, -1))  # imports and caches
+    outcome_of(kind, make_input(kind, seed, -1))  # caches
     if sys.platform == "linux":
         limit_memory()
-    for number in range(args.start, args.stop):
-        value = make_input(args.kind, args.seed, number)
-        print(json.dumps([number, "begun"]), flush=True)
-        signal.alarm(60)  # where the parent process is gone
-        print(json.dumps([number, outcome_of(args.kind, value)]), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    for number in range(start, stop):
+        value = make_input(kind, seed, number)
+        sender.send((number, "begun"))
+        signal.alarm(100)  # where the parent process is gone
+        sender.send((number, outcome_of(kind, value)))

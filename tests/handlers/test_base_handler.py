@@ -1,4 +1,4 @@
-"""What all handlers have in common: checks, descriptions, copies, seeds, threads."""
+"""What all handlers have in common: properties, checks, descriptions, copies, seeds, threads."""
 
 import copy
 import pickle
@@ -13,8 +13,43 @@ from brainstorm.handlers import DebugHandler, NativeHandler, NumpyHandler, PyCud
 from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
 from brainstorm.randomness import global_rnd
+from brainstorm.testing import HANDLER_PROPERTIES, check_handler, handler_harness
 from tests import cudashim
 from tests.handlers.running import in_threads, on
+
+
+@pytest.mark.parametrize("kind", [NativeHandler, PyCudaHandler], indirect=True)
+@pytest.mark.parametrize("property", HANDLER_PROPERTIES)
+def test_compiled_handlers_have_every_property_and_compile_all_formulas(
+    kind, property, monkeypatch
+):
+    if property != "results equal the reference":  # each example is compiled
+        monkeypatch.setattr(handler_harness, "EXAMPLES", 6)
+    handler = kind(seed=1)
+    check_handler(handler, properties=[property])
+    assert "others on numpy" not in handler.info()["op-trees"]
+
+
+def test_batches_may_be_empty(kind):
+    handler = kind(seed=1)
+    x, w, b, y = (handler.ones(s) for s in ((0, 4, 4, 2), (3, 2, 2, 2), (3,), (0, 3, 3, 3)))
+    handler.conv2d_forward_batch(x, w, b, y, 0, (1, 1))
+    dw, db = handler.ones(w.shape), handler.ones(b.shape)
+    handler.conv2d_backward_batch(x, w, 0, (1, 1), x, y, dw, db)
+    assert not any(handler.get_numpy_copy(array).any() for array in (dw, db))
+    out, where = handler.ones((0, 2, 2, 2)), handler.ones((0, 2, 2, 2))
+    handler.maxpool2d_forward_batch(x, (2, 2), out, 0, (2, 2), where)
+    handler.maxpool2d_backward_batch(x, (2, 2), out, 0, (2, 2), where, x, out)
+    handler.avgpool2d_forward_batch(x, (2, 2), out, 0, (2, 2))
+    handler.avgpool2d_backward_batch(x, (2, 2), out, 0, (2, 2), x, out)
+    rows, numbers, table = handler.ones((0, 2)), handler.ones((0, 1)), handler.ones((5, 2))
+    handler.take_rows_mv(table, numbers, rows)
+    handler.add_rows_mv(rows, numbers, table)
+    scores, labels, losses = (handler.ones(s) for s in ((3, 0, 4), (3, 0, 1), (0, 1)))
+    handler.ctc_loss(scores, labels, None, losses, handler.ones((3, 0, 4)))
+    handler.fill_gaussian(0.0, 1.0, rows)
+    handler.affine_mm(rows, table, handler.ones((5,)), handler.ones((0, 5)), "rel")
+    np.testing.assert_array_equal(handler.get_numpy_copy(table), np.ones((5, 2)))
 
 
 @pytest.mark.parametrize("transb", [False, True])

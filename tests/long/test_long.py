@@ -12,9 +12,9 @@ from tests.long.run import train
 @pytest.mark.timeout(600)  # without a compiler, on a busy machine
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="looks into /proc")
 def test_nothing_grows(tmp_path):
-    samples = train(tmp_path, 10_000)
-    assert [sample.updates for sample in samples] == list(range(0, 10_001, 1000))
+    samples = train(tmp_path, 5000)
+    assert [sample.updates for sample in samples] == list(range(0, 5001, 500))
     # Of short logs, which are lists still, there are six of each update.
     settled = samples[4:]
-    assert settled[-1].resident - settled[0].resident < 3_000_000
+    assert settled[-1].resident - settled[0].resident < 2_500_000  # of which 1.5 MB are the logs
     assert len({(sample.files, sample.threads) for sample in settled}) == 1

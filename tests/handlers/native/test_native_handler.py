@@ -1,9 +1,6 @@
-"""The NativeHandler as a whole: properties, op-trees, traces, threads and processes."""
+"""The NativeHandler as a whole: precision, arguments, what it remembers, op-trees, memory."""
 
 import copy
-import gc
-import multiprocessing
-import os
 import pickle
 import weakref
 
@@ -11,29 +8,19 @@ import numpy as np
 import pytest
 
 from brainstorm.errors import HandlerValidationError, OutOfMemoryError
-from brainstorm.handlers import NumpyHandler, base_handler, lowering, specialized_program
+from brainstorm.handlers import NumpyHandler, lowering, specialized_program
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.handlers.native.calls import Call
-from brainstorm.handlers.threads import default_threads
 from brainstorm.layers import FullyConnected
 from brainstorm.optree import Variable, formula, linearise
 from brainstorm.optree import functions as fn
-from brainstorm.testing import HANDLER_PROPERTIES, check_handler, handler_harness
-from tests.handlers.running import in_process, in_threads, needs_compiler, traced
+from brainstorm.testing import check_handler, handler_harness
+from tests.handlers.running import needs_compiler, traced
 from tests.networks import batch_for, trainable
 
 
-@pytest.mark.parametrize("property", HANDLER_PROPERTIES)
-def test_it_has_every_property_and_compiles_all_formulas(property, monkeypatch):
-    if property != "results equal the reference":  # each example is compiled
-        monkeypatch.setattr(handler_harness, "EXAMPLES", 6)
-    handler = NativeHandler(seed=1)
-    check_handler(handler, properties=[property])
-    assert "others on numpy" not in handler.info()["op-trees"]
-
-
 def test_it_computes_in_double_precision(monkeypatch):
-    """Kernels are the same but for their type, so other properties are those above."""
+    """Kernels are the same but for their type, so other properties are those of float32."""
     monkeypatch.setattr(handler_harness, "EXAMPLES", 2)
     check_handler(NativeHandler(np.float64, seed=1), properties=["results equal the reference"])
 
@@ -222,178 +209,6 @@ def test_formulas_of_networks_that_numpy_runs_are_named_too():
     run(handler, fn.dot(x, x), np.ones((5, 5), np.int32))
     handler.running.lane = None
     assert "; others on numpy (op-tree: there is no exact 'dot' of" in handler.info()["op-trees"]
-
-
-# -- traces --------------------------------------------------------------------------------------
-
-
-def chain(handler, rng):
-    """Return a function that does operations of every kind, and the array at its end."""
-    x, w, b, y = (rng.standard_normal(s, np.float32) for s in ((8, 4), (6, 4), (6,), (8, 6)))
-    z, norms = np.zeros((8, 6), np.float32), np.zeros((8, 1), np.float32)
-    v = Variable((8, 6))
-    program = linearise(fn.tanh(v) + v)
-
-    def run():
-        handler.affine_mm(x, w, b, y, "tanh")
-        handler.pack_m(w, transb=True)
-        handler.dot_add_packed(x, w, y, transb=True)
-        handler.run_program(program, [y], [z], [False])
-        handler.argmax_m(z, norms)
-        handler.dot_mm(z, w, x)
-
-    return run, x
-
-
-@needs_compiler
-@pytest.mark.parametrize("runs", [False, True])
-def test_a_replay_is_one_call_and_the_same_bits_as_its_operations(native, counted, runs):
-    first, x = chain(native, np.random.default_rng(0))
-    second, y = chain(native, np.random.default_rng(0))
-    with native.tracing(runs) as trace:
-        first()
-    if runs:
-        second()
-    np.testing.assert_array_equal(x, y)
-    for _ in range(5):
-        trace.replay()
-        second()
-        np.testing.assert_array_equal(x, y)
-    assert len(trace._functions) == 1
-    counted.clear()
-    trace.replay()
-    assert counted == []
-
-
-@needs_compiler
-def test_a_trace_keeps_its_numbers(monkeypatch):
-    monkeypatch.setattr(base_handler, "MOST_CONSTANTS", 2)
-    handler, x = NativeHandler(seed=1), np.ones(3, np.float32)
-    with handler.tracing(runs=False) as trace:
-        handler.mult_st(0.25, x, x)
-    for value in (1.5, 2.5, 3.5):
-        handler.add_st(value, x, np.zeros_like(x))
-    assert 0.25 not in handler._constants
-    trace.replay()
-    np.testing.assert_array_equal(x, np.full(3, 0.25))
-
-
-def test_a_trace_without_anything_native(without, no_compiler):
-    run, x = chain(without, np.random.default_rng(0))
-    with without.tracing(runs=False) as trace:
-        run()
-    trace.replay()
-    again, y = chain(NumpyHandler(seed=1), np.random.default_rng(0))
-    again()
-    np.testing.assert_allclose(x, y, 1e-5, 1e-5)
-
-
-def test_a_loop_does_the_same_bits_as_its_steps(native):
-    rng = np.random.default_rng(0)
-    x, w = rng.standard_normal((50, 4, 6), np.float32), rng.standard_normal((6, 6), np.float32)
-    y, expected = np.zeros((51, 4, 6), np.float32), np.zeros((51, 4, 6), np.float32)
-
-    def walk(out):
-        def body(t):
-            native.dot_mm(out[t - 1], w, out[t])
-            native.add_tt(out[t], x[t], out[t])
-            native.tanh(out[t], out[t])
-
-        return body
-
-    for steps in (range(1, 50), range(48, 0, -1), range(3), range(0), [0, 1, 7, 3, 4]):
-        y[...] = expected[...] = rng.standard_normal(y.shape)
-        for t in steps:
-            walk(expected)(t)
-        native.loop(steps, walk(y))
-        np.testing.assert_array_equal(y, expected)
-        native.trace(lambda steps=steps: native.loop(steps, walk(y))).replay()
-        for t in (*steps, *steps):
-            walk(expected)(t)
-        np.testing.assert_array_equal(y, expected)
-
-
-def test_rows_that_are_not_equally_far_apart_are_walked_through_all_the_same(native):
-    order = [3, 0, 1, 2, 7, 5, 4, 6]
-    x, y = np.arange(8, dtype=np.float32).reshape(8, 1), np.zeros((8, 1), np.float32)
-    native.loop(range(8), lambda t: native.mult_st(2.0, x[order[t]], y[t]))
-    np.testing.assert_array_equal(y[:, 0], [2.0 * k for k in order])
-    with native.tracing(runs=False) as trace:
-        native.loop(range(8), lambda t: native.mult_st(3.0, x[order[t]], y[t]))
-    trace.replay()
-    np.testing.assert_array_equal(y[:, 0], [3.0 * k for k in order])
-
-
-# -- threads and processes ---------------------------------------------------------------------
-
-
-def test_every_handler_has_its_number_of_threads(native):
-    a, b, out = (np.ones((500, 500), np.float32) for _ in range(3))
-    count = native._library._library.omp_get_max_threads
-    for threads in (1, 2, 1):
-        NativeHandler(threads=threads, seed=1).dot_mm(a, b, out)
-        assert count() == threads
-    native.dot_mm(a, b, out)
-    assert count() == native.threads
-
-
-def _in_child(handler, trace, arrays, pickled, results):
-    x, y, out = arrays
-    pickle.loads(pickled).dot_mm(x, y, out)
-    handler.dot_mm(x, y, out)
-    NativeHandler(threads=2, seed=1).dot_add_mm(x, y, out)
-    handler.add_st(1.0, out, out)
-    try:
-        trace.replay()
-    except HandlerValidationError as error:
-        results.put((default_threads(), handler.threads, float(out[0, 0]), str(error)))
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_process_uses_one_thread(native):
-    handler = NativeHandler(threads=2, seed=1)
-    arrays = [np.ones((600, 600), np.float32) for _ in range(3)]
-    with handler.tracing() as trace:
-        handler.dot_add_mm(*arrays)
-    trace.replay()
-    handler.add_st(1.0, arrays[2], arrays[2])  # compiled here, and run there
-    context = multiprocessing.get_context("fork")
-    results = context.Queue()
-    given = (handler, trace, arrays, pickle.dumps(handler), results)
-    child = context.Process(target=_in_child, args=given, daemon=True)
-    child.start()
-    *threads, value, error = results.get(timeout=60)
-    assert (threads, value) == ([1, 1], 1201.0)
-    assert error == (
-        "a trace that was made before the process was forked cannot be replayed after it. Trace "
-        "again."
-    )
-    child.join()
-    assert handler.threads == 2
-
-
-ONE_POOL = """
-import numpy as np
-from brainstorm.handlers.native import NativeHandler
-from brainstorm.optree import Variable, formula, linearise
-handler, x = NativeHandler(threads=2, seed=1), Variable((1000, 1000))
-a = np.ones((1000, 1000), np.float32)
-out = np.zeros_like(a)
-handler.dot_mm(a, a, out)
-handler.run_program(linearise(x + 1), [a], [out], [False])
-assert out[0, 0] == 2
-files = {line.split()[-1] for line in open("/proc/self/maps") if "omp" in line.split()[-1]}
-print(*files)
-"""
-
-
-@needs_compiler
-def test_library_and_kernels_have_one_pool_of_threads(native):
-    printed, said = in_process(ONE_POOL)
-    assert said == ""
-    assert len(printed.split()) == 1
-    assert "libgomp" in printed
 
 
 # -- memory ------------------------------------------------------------------------------------

@@ -33,15 +33,6 @@ def test_threads(name, threads, images):
     assert native.numbers[0] == threads
 
 
-def test_no_images():
-    handler = NativeHandler(seed=1)
-    x, y, where = (np.ones((0, n, n, 2), np.float32) for n in (4, 2, 2))
-    handler.maxpool2d_forward_batch(x, (2, 2), y, 0, (2, 2), where)
-    handler.maxpool2d_backward_batch(x, (2, 2), y, 0, (2, 2), where, x, y)
-    handler.avgpool2d_forward_batch(x, (2, 2), y, 0, (2, 2))
-    handler.avgpool2d_backward_batch(x, (2, 2), y, 0, (2, 2), x, y)
-
-
 @needs_compiler
 @pytest.mark.parametrize("make", [NativeHandler, NumpyHandler])
 def test_of_nan_the_first_is_the_largest(make):

@@ -19,13 +19,6 @@ from brainstorm.testing.handler_harness import HandlerHarness
 from tests.handlers.running import graph_of, in_threads, on
 
 
-@pytest.mark.parametrize("property", HANDLER_PROPERTIES)
-def test_it_has_all_properties(property, handler, monkeypatch):
-    if property != "results equal the reference":  # each example is compiled
-        monkeypatch.setattr(handler_harness, "EXAMPLES", 6)
-    check_handler(handler, properties=[property])
-
-
 @pytest.mark.parametrize(
     ("option", "value"),
     [
@@ -136,26 +129,6 @@ def test_convolutions_of_some_images_at_a_time(handler, rng, monkeypatch):
         found.append([array.get() for array in (y, dx, dw, db)])
     for got, expected in zip(*found, strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
-
-
-def test_batches_may_be_empty(handler):
-    x, w, b, y = (handler.ones(s) for s in ((0, 4, 4, 2), (3, 2, 2, 2), (3,), (0, 3, 3, 3)))
-    handler.conv2d_forward_batch(x, w, b, y, 0, (1, 1))
-    dw, db = handler.ones(w.shape), handler.ones(b.shape)
-    handler.conv2d_backward_batch(x, w, 0, (1, 1), x, y, dw, db)
-    assert not dw.get().any()
-    assert not db.get().any()
-    out, where = handler.ones((0, 2, 2, 2)), handler.ones((0, 2, 2, 2))
-    handler.maxpool2d_forward_batch(x, (2, 2), out, 0, (2, 2), where)
-    handler.maxpool2d_backward_batch(x, (2, 2), out, 0, (2, 2), where, x, out)
-    rows, numbers, table = handler.ones((0, 2)), handler.ones((0, 1)), handler.ones((5, 2))
-    handler.take_rows_mv(table, numbers, rows)
-    handler.add_rows_mv(rows, numbers, table)
-    scores, labels, losses = (handler.ones((n, 0, k)) for n, k in ((3, 4), (3, 1), (1, 1)))
-    handler.ctc_loss(scores, labels, None, losses, handler.ones((3, 0, 4)))
-    handler.fill_gaussian(0.0, 1.0, rows)
-    handler.affine_mm(handler.ones((0, 2)), table, handler.ones((5,)), handler.ones((0, 5)), "rel")
-    np.testing.assert_array_equal(table.get(), np.ones((5, 2)))
 
 
 def test_kernels_that_are_written_by_hand_count_in_32_bits(handler):
