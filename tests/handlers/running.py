@@ -44,24 +44,22 @@ def on(handler, values):
     return handler.create_from_numpy(np.ascontiguousarray(values, handler.dtype))
 
 
-LAYOUTS = ("plain", "slice", "fortran", "reversed", "every second")
+#: Layout of an array in memory: the shape of that memory, and what of it is the array.
+LAYOUTS = {
+    "plain": (lambda shape: shape, lambda memory: memory),
+    "slice": (lambda shape: (*shape[:-1], shape[-1] + 3), lambda memory: memory[..., 1:-2]),
+    "fortran": (lambda shape: shape[::-1], lambda memory: memory.T),
+    "reversed": (lambda shape: shape, lambda memory: memory[..., ::-1]),
+    "every second": (lambda shape: (*shape[:-1], 2 * shape[-1]), lambda memory: memory[..., ::2]),
+}
 
 
-def strided(array, layout):
-    """Return an equal array that lies in memory in one of the layouts."""
+def strided(array, layout, make=np.asarray):
+    """Return an equal array, made from one of NumPy, that lies in memory in one of the layouts."""
     if not array.ndim:
-        return array
-    *outer, columns = array.shape
-    if layout == "slice":
-        view = np.zeros((*outer, columns + 3), array.dtype)[..., 1:-2]
-    elif layout == "fortran":
-        view = np.zeros(array.shape[::-1], array.dtype).T
-    elif layout == "reversed":
-        view = np.zeros(array.shape, array.dtype)[..., ::-1]
-    elif layout == "every second":
-        view = np.zeros((*outer, 2 * columns), array.dtype)[..., ::2]
-    else:
-        view = np.zeros_like(array)
+        return make(array)
+    shape, part = LAYOUTS[layout]
+    view = part(make(np.zeros(shape(array.shape), array.dtype)))
     view[...] = array
     return view
 

@@ -1,4 +1,4 @@
-"""Op-trees as kernels of C and of CUDA, which obey the same laws."""
+"""Op-trees as kernels of C and of CUDA, which have the same properties."""
 
 from unittest import mock
 
@@ -6,25 +6,32 @@ import numpy as np
 import pytest
 
 from brainstorm.backend import Backend
-from brainstorm.handlers import NativeHandler, PyCudaHandler, compiler
+from brainstorm.handlers import NativeHandler, NumpyHandler, PyCudaHandler, compiler
 from brainstorm.handlers.pycuda import modules, structures
-from brainstorm.optree import Variable, evaluate, linearise
+from brainstorm.optree import Variable, evaluate, gradients, linearise
 from brainstorm.optree import functions as fn
 from tests import cudashim
-from tests.handlers.running import needs_compiler
+from tests.handlers.running import LAYOUTS, needs_compiler, strided
 from tests.optree import integer_reductions, nan_cases, operation_cases
+from tests.optree.test_random_trees import grown
 
 C = pytest.param("C", marks=needs_compiler)
 
 
-@pytest.fixture(params=[C, "CUDA", "CUDA, 64 bits"])
+ALL = [C, "CUDA", "CUDA, 64 bits"]
+
+
+@pytest.fixture(params=ALL)
 def handler(request, monkeypatch):
-    is_c = request.param == "C"
-    if not is_c and (missing := cudashim.available()):
+    if request.param == "NumPy":
+        return NumpyHandler(np.float32, seed=1)
+    if request.param == "C":
+        return NativeHandler(threads=2, seed=1)
+    if missing := cudashim.available():
         pytest.skip(missing)
     if request.param == "CUDA, 64 bits":
         monkeypatch.setattr(structures, "MANY", 10)  # as if arrays were larger than that
-    return NativeHandler(threads=2, seed=1) if is_c else PyCudaHandler(seed=1)
+    return PyCudaHandler(seed=1)
 
 
 @pytest.fixture
@@ -54,6 +61,31 @@ def compute(execute):
         return outputs
 
     return run
+
+
+@pytest.mark.parametrize("handler", ["NumPy", *ALL], indirect=True)
+@pytest.mark.parametrize("first", range(0, 20, 5))
+def test_random_trees_and_their_gradients(first, handler):
+    """Five trees, and the gradients of one, are one program; arrays lie in memory in any way."""
+    rnd, bindings, trees = np.random.RandomState(first), {}, []
+    for seed in range(first, first + 5):
+        tree, _, values = grown(seed, np.float32 if seed % 2 else np.float64)
+        bindings |= values
+        nodes = tree.traverse()
+        trees += [tree, nodes[len(nodes) // 2]]
+    trees += gradients(tree, list(values))
+    program, expected = linearise(trees), evaluate(trees, bindings)
+    adds = (rnd.rand(len(trees)) < (0.5 if first else 0)).tolist()
+    for _ in range(2):  # in new memory, and in the same
+        inputs, outputs = (
+            [strided(a, rnd.choice(list(LAYOUTS)), handler.create_from_numpy) for a in arrays]
+            for arrays in ([bindings[v] for v in program.inputs], map(np.ones_like, expected))
+        )
+        handler.run_program(program, inputs, outputs, adds)
+        for out, value, add in zip(outputs, expected, adds, strict=True):
+            limit = 2e-4 if value.dtype == np.float32 else 1e-9
+            np.testing.assert_allclose(handler.get_numpy_copy(out), value + add, limit, limit)
+    assert not getattr(handler, "_refusals", [])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

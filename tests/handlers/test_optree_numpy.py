@@ -13,9 +13,8 @@ from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.optree import OPERATORS, Formula, Variable, evaluate, gradients, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.optree.nodes import build
-from tests.handlers.running import LAYOUTS, strided
+from tests.handlers.running import strided
 from tests.optree.test_interpreter import OPTIONS
-from tests.optree.test_random_trees import grown
 
 
 @pytest.fixture
@@ -37,15 +36,6 @@ def check(handler, trees, bindings, accumulate=None, kind="plain", **tolerance):
         for out, wanted, add in zip(outputs, expected, adds, strict=True):
             assert out.dtype == wanted.dtype
             np.testing.assert_allclose(out, wanted + add, **tolerance)
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_random_programs(handler, seed):
-    tree, _, bindings = grown(seed)
-    kind = LAYOUTS[seed % 5]
-    trees = [tree, *gradients(tree, list(bindings))]
-    adds = [(seed + i) % 2 == 0 for i in range(len(trees))]
-    check(handler, trees, bindings, adds, kind, rtol=1e-9, atol=1e-11)
 
 
 #: Shapes of operands that are others than (3, 3) or, element by element, those that are broadcast.

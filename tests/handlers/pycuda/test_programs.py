@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from brainstorm.errors import HandlerValidationError
-from brainstorm.handlers.pycuda import launches, structures
+from brainstorm.handlers.pycuda import launches
 from brainstorm.optree import (
     Variable,
     evaluate,
@@ -20,7 +20,6 @@ from brainstorm.optree import functions as fn
 from brainstorm.optree.nodes import build
 from tests.handlers.running import on
 from tests.optree.operation_cases import variables
-from tests.optree.test_random_trees import grown
 
 
 def run(handler, trees, bindings, accumulate=False):
@@ -40,16 +39,6 @@ def check(handler, trees, bindings, accumulate=False):
     for got, expected in zip(found, evaluate(trees, bindings), strict=True):
         tolerance = 1e-9 if got.dtype == np.float64 else 2e-5
         np.testing.assert_allclose(got, expected + accumulate, tolerance, tolerance)
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_random_trees_and_their_gradients(seed, handler, monkeypatch):
-    """In float64, which loops have on a GPU too; with indices of 64 bits, as of large arrays."""
-    if seed % 3:
-        monkeypatch.setattr(structures, "MANY", 10)
-    tree, _, bindings = grown(seed)
-    trees = [tree, *gradients(tree, list(bindings))]
-    check(handler, trees, bindings, bool(seed % 2))
 
 
 REDUCTIONS = {"sum": fn.sum, "max": fn.max, "min": fn.min, "argmax": fn.argmax, "mean": fn.mean}
