@@ -82,3 +82,20 @@ def graph_of(handler, operations):
     """Return what a function does as a CUDA graph; none of it runs."""
     (graph,) = handler.compile(traced(handler, operations))
     return graph
+
+
+def graph_as_direct(handler, make, steps):
+    """Return what ``steps(handler, arrays)`` does as a CUDA graph, which gives the same bits.
+
+    Args:
+        handler: The handler.
+        make: Returns new arrays, by name.
+        steps: Called once with arrays that the graph gets, and once with others.
+    """
+    direct, replayed = make(), make()
+    steps(handler, direct)
+    graph = graph_of(handler, lambda: steps(handler, replayed))
+    graph()
+    for name, array in direct.items():
+        np.testing.assert_array_equal(replayed[name].get(), array.get(), name)
+    return graph

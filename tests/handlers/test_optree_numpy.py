@@ -127,10 +127,11 @@ def test_memory_is_not_used_again_while_a_view_shows_it(handler):
     x = Variable((4, 6), np.float64)
     e = fn.exp(x)  # read by the views alone, which are used after others have asked for memory
     turned, part, row = e.T, e[1:, ::2], fn.reshape(fn.exp(-x), (24,))[3:4]
-    other = fn.tanh(fn.sqrt(x * x) * 2)
+    other, late = fn.tanh(fn.sqrt(x * x) * 2), fn.exp(x * 4)
     program = linearise([
         fn.exp(fn.broadcast_to(fn.exp(x[:1]), (4, 6))) * 2, turned @ other,
         part + other[1:, :3] * row, fn.exp(x * 3)[::-1], fn.sum(part) - row,
+        late[::-1] - fn.sqrt(late),
     ])  # fmt: skip
     a = np.random.RandomState(1).randn(4, 6)
     exp, b = np.exp(a), np.tanh(np.abs(a) * 2)
@@ -138,10 +139,11 @@ def test_memory_is_not_used_again_while_a_view_shows_it(handler):
     expected = [
         np.exp(np.repeat(exp[:1], 4, 0)) * 2, exp.T @ b,
         exp[1:, ::2] + b[1:, :3] * last, np.exp(a * 3)[::-1], np.sum(exp[1:, ::2]) - last,
+        np.exp(a * 4)[::-1] - np.exp(a * 2),
     ]  # fmt: skip
     outputs = [np.zeros(program.shape_of(v)) for v in program.outputs]
     for _ in range(3):
-        handler.run_program(program, [a], outputs, [False] * 5)
+        handler.run_program(program, [a], outputs, [False] * 6)
         for found, wanted in zip(outputs, expected, strict=True):
             np.testing.assert_allclose(found, np.reshape(wanted, found.shape), rtol=1e-12)
 

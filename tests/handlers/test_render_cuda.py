@@ -24,6 +24,7 @@ def test_one_formula_is_one_kernel_and_a_softmax_is_three():
         (1, (5, 1000), (256, 1, 5, 1)),  # a block for each row
         (1, (1000, 5), (4, 64, 16, 1)),  # 64 rows for each block, of four threads
         (0, (1000, 64), (32, 8, 2, 15)),  # neighbours in memory are neighbours in a block
+        (0, (1000, 200), (32, 8, 7, 15)),
         (0, (2, 64), (32, 1, 2, 1)),
         (0, (10**6, 1), (256, 1, 1, 488)),  # as many blocks as have enough to do
         (1, (2, 10**7), (256, 1, 2, 256)),  # as many as a GPU has use for

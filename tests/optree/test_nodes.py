@@ -132,7 +132,10 @@ def test_absent_operands_are_none():
         (lambda: fn.onehot(X, 1, 4), "expected indices of length 1 on axis 1. Reshape them"),
         (lambda: fn.cross_entropy_with_logits(X, Y), "expected logits and target probabilities of"),
         (lambda: X[2], r"index into x of shape \(2, 3\): expected an index from -2 to 1, got 2"),
-        (lambda: X[0, 0, 0], "expected at most 2 indices and one '...'"),
+        *(
+            (lambda key=key: X[key], "expected at most 2 indices and one '...'")
+            for key in ((0, 0, 0), (..., ...))
+        ),
         (lambda: X[1.5:], "expected a slice of integers: slice indices must be integers"),
         (lambda: X[::0], "expected a slice of integers: slice step cannot be zero"),
         (lambda: X["a"], "got str. Several indices are an array of integers"),

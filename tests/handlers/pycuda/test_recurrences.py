@@ -11,7 +11,7 @@ from brainstorm.initializers import Gaussian
 from brainstorm.layers import BidirectionalWrapper, ClockworkLstm, Gru, Lstm, Recurrent
 from brainstorm.network import Network
 from brainstorm.training import SgdStepper
-from tests.handlers.running import graph_of, on
+from tests.handlers.running import graph_as_direct, graph_of, on
 from tests.networks import classifier
 
 STEPS, BATCH = 9, 3
@@ -52,57 +52,51 @@ def test_training_is_the_same_bits_in_one_launch_per_walk(kind, compute, batch, 
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
-#: Names of cases, and what is done to h (time, rows, 6), z of the same shape and the matrix in each
-#: step, besides z[t] += h[t - 1] @ matrix and h[t] = tanh(z[t]).
+#: Names of cases, and what is done to h (time, rows, 6), z of the same shape and the matrices in
+#: each step, besides z[t] += h[t - 1] @ matrix and h[t] = tanh(z[t]).
 BESIDES = {
-    "nothing": lambda on, h, z, matrix, t: None,
-    "a row of another sequence": lambda on, h, z, matrix, t: on.add_tt(h[t], z[t][::-1], h[t]),
-    "another matrix": lambda on, h, z, matrix, t: on.mult_st(0.5, matrix, matrix),
-    "a sum of all rows": lambda on, h, z, matrix, t: on.sum_t(h[t], 0, z[t][0]),
-    "a matrix of h": lambda on, h, z, matrix, t: on.copy_to(h[t - 1][:, :5], z[t][:, 1:]),
+    "nothing": lambda on, h, z, matrices, t: None,
+    "a matrix for each step": lambda on, h, z, matrices, t: None,
+    "a row of another sequence": lambda on, h, z, matrices, t: on.add_tt(h[t], z[t][::-1], h[t]),
+    "another matrix": lambda on, h, z, matrices, t: on.mult_st(0.5, matrices[0], matrices[0]),
+    "a sum of all rows": lambda on, h, z, matrices, t: on.sum_t(h[t], 0, z[t][0]),
+    "a matrix of h": lambda on, h, z, matrices, t: on.copy_to(h[t - 1][:, :5], z[t][:, 1:]),
 }
 
 
 def walk(handler, besides, turned, wide, batch=BATCH):
-    """Return arrays, and what walks through them."""
-    rng, size = np.random.default_rng(4), 40 if wide else 6
-    values = rng.normal(size=(2, STEPS + 1, batch, size))
-    h, z = (on(handler, value)[:, :, :6] for value in values)
-    matrix = on(handler, rng.normal(size=(6, 6)))
+    """Walk through arrays, and return the graph of that; see `graph_as_direct`."""
+    rng = np.random.default_rng(4)
+    values = rng.normal(size=(2, STEPS + 1, batch, 40 if wide else 6))
+    numbers = rng.normal(size=(STEPS + 1, 6, 6))
 
-    def steps():
-        product = handler.repeated_dot_add(matrix, transb=turned)
+    def make():
+        h, z = (on(handler, value)[:, :, :6] for value in values)
+        return {"h": h, "z": z, "matrices": on(handler, numbers)}
+
+    def steps(handler, arrays):
+        h, z, matrices = arrays.values()
+        count = STEPS if besides == "a matrix for each step" else 1
+        products = [handler.repeated_dot_add(matrices[i], transb=turned) for i in range(count)]
         for t in range(1, STEPS + 1):
-            product(h[t - 1], z[t])
+            products[(t - 1) % count](h[t - 1], z[t])
             handler.tanh(z[t], h[t])
-            BESIDES[besides](handler, h, z, matrix, t)
+            BESIDES[besides](handler, h, z, matrices, t)
 
-    return (h, z, matrix), steps
-
-
-def check(handler, make, expected):
-    """Compare a graph, of which so many nodes are recurrences, with operations one by one."""
-    (arrays, steps), (others, others_steps) = make(), make()
-    graph = graph_of(handler, steps)
-    assert recurrent(graph) == expected
-    graph()
-    others_steps()
-    for got, wanted in zip(arrays, others, strict=True):
-        np.testing.assert_array_equal(got.get(), wanted.get())
-    return graph
+    return graph_as_direct(handler, make, steps)
 
 
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("besides", BESIDES)
 def test_rows_that_need_nothing_of_each_other(besides, turned, wide, handler):
-    joined = besides in ("nothing", "a matrix of h")
-    check(handler, lambda: walk(handler, besides, turned, wide), joined)
+    joined = besides in ("nothing", "a matrix for each step", "a matrix of h")
+    assert recurrent(walk(handler, besides, turned, wide)) == joined
 
 
 @pytest.mark.parametrize("besides", ["nothing", "a row of another sequence", "another matrix"])
 def test_a_single_row_needs_no_other(besides, handler):
-    check(handler, lambda: walk(handler, besides, True, False, batch=1), 1)
+    assert recurrent(walk(handler, besides, True, False, batch=1)) == 1
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -111,7 +105,7 @@ def test_a_matrix_that_finds_no_room_in_registers(held, shared, turned, handler,
     monkeypatch.setattr(recurrences, "MOST_HELD", held)
     monkeypatch.setattr(handler._device, "shared", 4 * shared)
     monkeypatch.setattr(building, "has_few_rows", lambda *_: True)
-    check(handler, lambda: walk(handler, "nothing", turned, False), 1)
+    assert recurrent(walk(handler, "nothing", turned, False)) == 1
 
 
 @pytest.mark.parametrize("steps", [6, 45])
@@ -130,19 +124,20 @@ def test_products_of_several_gates_are_one_step(gates, by_gate, handler):
         rng = np.random.default_rng(5)
         shape = (gates, STEPS, BATCH, 6) if by_gate else (STEPS, BATCH, gates, 6)
         order = (0, 1, 2, 3) if by_gate else (2, 0, 1, 3)
-        shapes = (STEPS + 1, BATCH, 6), shape, (gates, 6, 6)
-        h, z, matrices = (on(handler, rng.normal(size=s)) for s in shapes)
-        z = z.transpose(order)
-        return (h, z), lambda: steps(h, z, matrices)
+        shapes = {"h": (STEPS + 1, BATCH, 6), "z": shape, "matrices": (gates, 6, 6)}
+        arrays = {name: on(handler, rng.normal(size=shape)) for name, shape in shapes.items()}
+        return arrays | {"z": arrays["z"].transpose(order)}
 
-    def steps(h, z, matrices):
+    def steps(handler, arrays):
+        h, z, matrices = arrays.values()
         products = [handler.repeated_dot_add(matrices[i]) for i in range(gates)]
         for t in range(STEPS):
             for i in range(gates):
                 products[i](h[t], z[i, t])
             handler.tanh(z[gates - 1, t], h[t + 1])
 
-    assert len(check(handler, make, 1).launches) == 1
+    graph = graph_as_direct(handler, make, steps)
+    assert (recurrent(graph), len(graph.launches)) == (1, 1)
 
 
 def test_a_launch_takes_the_arguments(handler, rng):
