@@ -3,10 +3,10 @@
 import json
 import os
 import re
+import select
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
@@ -131,18 +131,19 @@ def test_without_the_sanitizer_it_is_said(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("ends", ["the time is over", "it is terminated"])
 def test_a_part_that_ends_ends_what_it_started(ends, tmp_path, sanitizer):
-    sanitizer(f"(sleep 4; touch {tmp_path}/lives) & touch {tmp_path}/on; wait")
+    os.mkfifo(tmp_path / "held")
+    sanitizer(f"exec 3> '{tmp_path}/held'; echo begun >&3; sleep 600 & wait")
     command = [sys.executable, "-m", "tools.gpu_hour", "4", "--results", str(tmp_path)]
     command += ["--budget", "1" if "time" in ends else "99"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
-    while not (tmp_path / "on").exists():
-        time.sleep(0.05)
-    if "terminated" in ends:
-        process.terminate()
-    assert process.wait() == (143 if "terminated" in ends else 0)
-    assert not Results(tmp_path / "part4.jsonl").lines
-    time.sleep(4.2)
-    assert not (tmp_path / "lives").exists()
+    with open(os.open(tmp_path / "held", os.O_RDONLY | os.O_NONBLOCK)) as held:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+        if "terminated" in ends:
+            select.select([held], [], [])  # until it has begun
+            process.terminate()
+        assert process.wait() == (143 if "terminated" in ends else 0)
+        assert not Results(tmp_path / "part4.jsonl").lines
+        os.set_blocking(held.fileno(), True)
+        assert held.read() in ("", "begun\n")  # this ends when all have ended that could write
 
 
 @needs_cuda

@@ -33,7 +33,7 @@ def in_process(code, environment=os.environ, **more):
     """Run code in a new Python; return what it prints, and what it says of mistakes."""
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env={**environment, **more},
-        capture_output=True, text=True, timeout=300,
+        capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr

@@ -234,7 +234,7 @@ def test_the_script_is_a_page_of_its_own_and_browsers_are_told_to_do_nothing_els
 
 
 def raw(page, request):
-    with socket.create_connection(("127.0.0.1", place_of(page)[0]), timeout=5) as s:
+    with socket.create_connection(("127.0.0.1", place_of(page)[0]), timeout=60) as s:
         s.sendall(request)
         return s.recv(1000)
 
@@ -270,7 +270,7 @@ def test_idle_connections_make_room_for_others(look, monkeypatch):
 
     def occupy(page):
         address = "127.0.0.1", place_of(page)[0]
-        idle = [socket.create_connection(address, timeout=20) for _ in range(40)]
+        idle = [socket.create_connection(address, timeout=60) for _ in range(40)]
         try:
             answers = [ask(page)[0] for _ in range(3)]
             ended = [connection.recv(1) == b"" for connection in idle[:25]]

@@ -334,7 +334,8 @@ def test_who_comes_back_at_once_finds_who_has_waited(manager):
         with manager.turn, manager.turn:  # its owner does not wait
             other = threading.Thread(target=wait, args=(number,))
             other.start()
-            time.sleep(0.01)  # so that it waits
+            while not manager.turn._gate.locked():  # it does not wait yet
+                time.sleep(1e-3)
             assert len(came) == number
         with manager.turn:
             assert len(came) == number + 1
