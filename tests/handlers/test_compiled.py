@@ -9,7 +9,6 @@ from brainstorm.handlers.native import programs
 from brainstorm.handlers.native.programs import CompiledProgram
 from brainstorm.handlers.numpy_memory import overlap
 from brainstorm.optree import (
-    OPERATORS,
     Variable,
     evaluate,
     gradients,
@@ -57,51 +56,6 @@ def compare(trees, bindings, accumulate=False, rtol=None, threads=2, rnd=None):
         tolerance = rtol or (2e-4 if out.dtype == np.float32 else 1e-9)
         np.testing.assert_allclose(out, expected, rtol=tolerance, atol=tolerance)
     return outputs
-
-
-# -- one operator at a time ------------------------------------------------------------------
-
-ELEMENTWISE = [name for name, row in OPERATORS.items() if row.is_elementwise and row.c]
-SPECIAL = [
-    *(0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-30, 1e30, -1e30, 3e38, -3e38),
-    *(88.0, 100.0, -100.0, 0.5, 2.5, -3.5),
-]
-
-
-def test_every_elementwise_operator_and_special_numbers():
-    """One kernel for the whole table."""
-    for dtype in (np.float32, np.float64):
-        special = np.meshgrid(*[np.array(SPECIAL, dtype)] * 3)
-        more = np.random.RandomState(0).uniform(-3, 3, (3, 300)).astype(dtype)
-        arrays = [np.concatenate([v.ravel(), m]) for v, m in zip(special, more, strict=True)]
-        xs = [Variable(arrays[0].shape, dtype, name=n) for n in "abc"]
-        trees = [build(name, tuple(xs[: OPERATORS[name].arity])) for name in ELEMENTWISE]
-        bindings = dict(zip(xs, arrays, strict=True))
-        program = linearise(trees)
-        inputs = [bindings[v] for v in program.inputs]
-        outputs = [np.zeros(t.shape, t.dtype) for t in trees]
-        compiled(program)(inputs, outputs)
-        tolerance = 2e-6 if dtype == np.float32 else 1e-13
-        expectations = evaluate(trees, bindings)
-        for name, out, expected in zip(ELEMENTWISE, outputs, expectations, strict=True):
-            np.testing.assert_allclose(out, expected, tolerance, 1e-37, err_msg=name)
-
-
-@pytest.mark.parametrize("name", [n for n, row in OPERATORS.items() if row.kind == "reduction"])
-def test_reductions(name):
-    rnd = np.random.RandomState(1)
-    shapes = [(3, 600), (600, 3), (700,), (3, 5, 4, 2, 3), (4, 1)]
-    for dtype, count in ((np.float32, 5), (np.float64, 2)):
-        bindings = {Variable(s, dtype): drawn(rnd, s, dtype) for s in shapes[:count]}
-        bindings[Variable((40,), dtype)] = rnd.choice(SPECIAL, 40).astype(dtype)
-        bindings[Variable((4, 9), dtype)] = np.full((4, 9), -np.inf, dtype)
-        bindings[Variable((9, 9), dtype)] = np.round(drawn(rnd, (9, 9), dtype))
-        trees = []
-        for x in bindings:
-            for axis in [None, 0, -1] + [(0, 2), (1, 3), (1, 2, 4)] * (x.ndim == 5):
-                options = {"axis": axis, "keepdims": bool(len(trees) % 2)}
-                trees.append(build(name, (x,), options))
-        compare(trees, bindings, rtol=1e-5)
 
 
 def test_other_reductions_convert_integers_first(monkeypatch):

@@ -8,8 +8,9 @@ import pytest
 from brainstorm.backend import Backend
 from brainstorm.handlers import NativeHandler, NumpyHandler, PyCudaHandler, compiler
 from brainstorm.handlers.pycuda import modules, structures
-from brainstorm.optree import Variable, evaluate, gradients, linearise
+from brainstorm.optree import OPERATORS, Variable, evaluate, gradients, linearise
 from brainstorm.optree import functions as fn
+from brainstorm.optree.nodes import build
 from tests import cudashim
 from tests.handlers.running import LAYOUTS, needs_compiler, strided
 from tests.optree import integer_reductions, nan_cases, operation_cases
@@ -36,12 +37,16 @@ def handler(request, monkeypatch):
 
 @pytest.fixture
 def execute(handler):
-    """A function of a program, arrays of the host, and whether it adds to the outputs."""
+    """A function of a program, arrays of the host, whether it adds, and what draws layouts."""
 
-    def run(program, inputs, outputs, accumulate=False):
-        places = {id(a): handler.create_from_numpy(a) for a in (*inputs, *outputs)}
+    def run(program, inputs, outputs, accumulate=False, rnd=None):
+        places = {}
+        for array in (*inputs, *outputs):
+            layout = "plain" if rnd is None else rnd.choice(list(LAYOUTS))
+            places[id(array)] = strided(array, layout, handler.create_from_numpy)
         given, written = ([places[id(a)] for a in arrays] for arrays in (inputs, outputs))
-        handler.run_program(program, given, written, [accumulate] * len(outputs))
+        adds = accumulate if isinstance(accumulate, list) else [accumulate] * len(outputs)
+        handler.run_program(program, given, written, adds)
         for array, place in zip(outputs, written, strict=True):
             array[...] = handler.get_numpy_copy(place)
         assert not getattr(handler, "_refusals", [])  # nothing was left to NumPy
@@ -51,13 +56,17 @@ def execute(handler):
 
 @pytest.fixture
 def compute(execute):
-    """A function of trees, values of the variables, dtypes of results, and whether these add."""
+    """A function of trees and values of the variables, which returns the values of the trees.
 
-    def run(trees, bindings, dtypes=None, accumulate=False):
+    Given are also the dtypes of results, and what `execute` takes; results that are added to are
+    ones before.
+    """
+
+    def run(trees, bindings, dtypes=None, accumulate=False, rnd=None):
         program = linearise(trees)
         types = dtypes or [tree.dtype for tree in trees]
         outputs = [np.ones(tree.shape, dtype) for tree, dtype in zip(trees, types, strict=True)]
-        execute(program, [bindings[v] for v in program.inputs], outputs, accumulate)
+        execute(program, [bindings[v] for v in program.inputs], outputs, accumulate, rnd)
         return outputs
 
     return run
@@ -65,7 +74,7 @@ def compute(execute):
 
 @pytest.mark.parametrize("handler", ["NumPy", *ALL], indirect=True)
 @pytest.mark.parametrize("first", range(0, 20, 5))
-def test_random_trees_and_their_gradients(first, handler):
+def test_random_trees_and_their_gradients(first, compute):
     """Five trees, and the gradients of one, are one program; arrays lie in memory in any way."""
     rnd, bindings, trees = np.random.RandomState(first), {}, []
     for seed in range(first, first + 5):
@@ -74,18 +83,55 @@ def test_random_trees_and_their_gradients(first, handler):
         nodes = tree.traverse()
         trees += [tree, nodes[len(nodes) // 2]]
     trees += gradients(tree, list(values))
-    program, expected = linearise(trees), evaluate(trees, bindings)
+    expected = evaluate(trees, bindings)
     adds = (rnd.rand(len(trees)) < (0.5 if first else 0)).tolist()
     for _ in range(2):  # in new memory, and in the same
-        inputs, outputs = (
-            [strided(a, rnd.choice(list(LAYOUTS)), handler.create_from_numpy) for a in arrays]
-            for arrays in ([bindings[v] for v in program.inputs], map(np.ones_like, expected))
-        )
-        handler.run_program(program, inputs, outputs, adds)
-        for out, value, add in zip(outputs, expected, adds, strict=True):
+        found = compute(trees, bindings, accumulate=adds, rnd=rnd)
+        for out, value, add in zip(found, expected, adds, strict=True):
             limit = 2e-4 if value.dtype == np.float32 else 1e-9
-            np.testing.assert_allclose(handler.get_numpy_copy(out), value + add, limit, limit)
-    assert not getattr(handler, "_refusals", [])
+            np.testing.assert_allclose(out, value + add, limit, limit)
+
+
+SPECIAL = [
+    *(0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-30, 1e30, -1e30, 3e38, -3e38),
+    *(88.0, 100.0, -100.0, 0.5, 2.5, -3.5),
+]
+ELEMENTWISE = [name for name, row in OPERATORS.items() if row.is_elementwise and row.c]
+
+
+@pytest.mark.parametrize("handler", [C, "CUDA"], indirect=True)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_every_elementwise_operator_and_special_numbers(dtype, compute, rng):
+    """One kernel for the whole table."""
+    special = np.meshgrid(*[np.array(SPECIAL, dtype)] * 3)
+    more = rng.uniform(-3, 3, (3, 300)).astype(dtype)
+    arrays = [np.concatenate([v.ravel(), m]) for v, m in zip(special, more, strict=True)]
+    xs = [Variable(arrays[0].shape, dtype, name=n) for n in "abc"]
+    bindings = dict(zip(xs, arrays, strict=True))
+    trees = [build(name, tuple(xs[: OPERATORS[name].arity])) for name in ELEMENTWISE]
+    found, limit = compute(trees, bindings), 2e-6 if dtype == np.float32 else 1e-13
+    for name, out, expected in zip(ELEMENTWISE, found, evaluate(trees, bindings), strict=True):
+        np.testing.assert_allclose(out, expected, limit, 1e-37, err_msg=name)
+
+
+@pytest.mark.parametrize("handler", [C, "CUDA"], indirect=True)
+@pytest.mark.parametrize("name", [n for n, row in OPERATORS.items() if row.kind == "reduction"])
+def test_reductions(name, compute, rng):
+    shapes = [(3, 700), (700, 3), (40_000,), (3, 5, 4, 2, 3), (5, 40, 33), (4, 1), (1, 1)]
+    arrays = [rng.uniform(-2, 2, shape).astype(np.float32) for shape in shapes]
+    arrays[0][1, 300], arrays[0][2, 5] = np.nan, -np.inf
+    arrays += [array.astype(np.float64) for array in arrays[:2]]
+    arrays += [rng.choice(SPECIAL, 40).astype(np.float32), np.full((4, 9), -np.inf, np.float32)]
+    arrays += [np.round(rng.uniform(-2, 2, (9, 9))).astype(np.float32)]
+    bindings = {Variable(a.shape, a.dtype): a for a in arrays}
+    trees = [
+        build(name, (x,), {"axis": axis, "keepdims": bool(k % 2)})
+        for x in bindings
+        for k, axis in enumerate([None, 0, -1] + [(0, 2), (1, 3), (1, 2, 4)] * (x.ndim == 5))
+    ]
+    found = compute(trees, bindings, rnd=np.random.RandomState(1))
+    for out, expected in zip(found, evaluate(trees, bindings), strict=True):
+        np.testing.assert_allclose(out, expected, 2e-5, 2e-5)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -150,7 +196,7 @@ def test_numbers_arrive_rounded_to_the_type_of_the_loop(dtype, compute):
 @pytest.mark.parametrize("accumulate", [False, True])
 def test_products_and_indexing_stand_between_loops(name, accumulate, compute, rng):
     trees, bindings = operation_cases.CASES[name](rng)
-    found = compute(trees, bindings, accumulate=accumulate)
+    found = compute(trees, bindings, None, accumulate, np.random.RandomState(1))
     for got, expected in zip(found, evaluate(trees, bindings), strict=True):
         np.testing.assert_allclose(got, expected + accumulate, 2e-5, 2e-5)
 
