@@ -13,7 +13,7 @@ from brainstorm.errors import MissingDependencyError
 from brainstorm.handlers import compiler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.initializers import Gaussian
-from brainstorm.layers import Lstm
+from brainstorm.layers import Recurrent
 from brainstorm.network import Network
 from brainstorm.testing.handler_arguments import Arguments, Invocation
 from brainstorm.training import MomentumStepper
@@ -140,7 +140,7 @@ def test_a_full_disk_is_a_missing_compiler_and_none_of_another_directory(
 
 def trained_steps():
     """Train a small network for two steps, and return what it computes."""
-    net = Network.from_layer(classifier(Lstm(5), features=(4,), classes=3), 1, NativeHandler())
+    net = Network.from_layer(classifier(Recurrent(5), features=(4,), classes=3), 1, NativeHandler())
     net.initialize(Gaussian(0.5), seed=2)
     rnd, stepper = np.random.RandomState(3), MomentumStepper(0.1, 0.9)
     stepper.start(net)
