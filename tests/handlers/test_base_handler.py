@@ -63,11 +63,14 @@ def test_repeated_products_are_added(handler, rng, transb):
     np.testing.assert_allclose(handler.get_numpy_copy(result), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_repeated_products_are_checked_like_others():
-    handler = DebugHandler(NumpyHandler(np.float64))
-    a, b, out = (handler.zeros(shape) for shape in ((2, 3), (4, 5), (2, 5)))
-    with pytest.raises(HandlerValidationError, match=r"'b': expected shape \(K=3, N\), got"):
-        handler.repeated_dot_add(b)(a, out)
+def test_each_can_be_checked(kind):
+    debug = DebugHandler(kind(seed=1))
+    a, b, out = (debug.zeros(shape) for shape in ((2, 3), (4, 5), (2, 5)))
+    for multiply in (debug.dot_mm, lambda a, b, out: debug.repeated_dot_add(b)(a, out)):
+        with pytest.raises(HandlerValidationError, match=r"'b': expected shape \(K=3, N\), got"):
+            multiply(a, b, out)
+    with pytest.raises(HandlerValidationError, match="'t' holds NaN"):
+        debug.add_st(1.0, on(debug, np.full((2, 3), np.nan)), a)
 
 
 def pool_huge_images(handler):
@@ -157,6 +160,17 @@ def test_the_same_seed_gives_the_same_numbers_also_that_of_the_global_generator(
     for is_global in (False, True):
         np.testing.assert_array_equal(draw(3, is_global), draw(3, is_global))
         assert not np.array_equal(draw(3, is_global), draw(4, is_global))
+
+
+@pytest.mark.parametrize("kind", [NumpyHandler, NativeHandler], indirect=True)
+def test_copies_continue_the_random_stream(kind):
+    handler = kind(seed=3)
+    for new in (copy.deepcopy(handler), pickle.loads(pickle.dumps(handler))):
+        ours, theirs, stream = handler.zeros(9), new.zeros(9), handler.create_random_stream(0)
+        stream.set_state(handler.stream.get_state())
+        handler.fill_gaussian(0.0, 1.0, ours, stream)
+        new.fill_gaussian(0.0, 1.0, theirs)
+        np.testing.assert_array_equal(handler.get_numpy_copy(ours), new.get_numpy_copy(theirs))
 
 
 def test_arrays_have_the_byte_order_of_the_machine(kind):

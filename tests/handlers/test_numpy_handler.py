@@ -1,8 +1,5 @@
 """NumpyHandler: memory, conversions, descriptions, threads, and the default handler."""
 
-import copy
-import pickle
-
 import numpy as np
 import pytest
 
@@ -33,16 +30,6 @@ def test_wrong_types_and_memory_are_refused():
     text = r"conv2d_forward_batch: argument 'outputs': expected contiguous memory, got .* strides"
     with pytest.raises(HandlerValidationError, match=text):
         h.conv2d_forward_batch(x, w, bias, wide[..., :2], 0, (1, 1))
-
-
-def test_copies_continue_the_random_stream():
-    handler = NumpyHandler(np.float32, seed=3)
-    for new in (copy.deepcopy(handler), pickle.loads(pickle.dumps(handler))):
-        ours, theirs = handler.zeros(9), new.zeros(9)
-        stream = copy.deepcopy(handler.stream)
-        handler.fill_gaussian(0.0, 1.0, ours, stream)
-        new.fill_gaussian(0.0, 1.0, theirs)
-        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_info():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from brainstorm.errors import HandlerValidationError
-from brainstorm.handlers import DebugHandler, PyCudaHandler
+from brainstorm.handlers import PyCudaHandler
 from brainstorm.handlers.pycuda import images, pycuda_handler, recurrences
 from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.launches import Launch
@@ -192,14 +192,6 @@ def test_states_of_other_streams_are_refused(handler):
 def test_bad_arguments(options, text):
     with pytest.raises(HandlerValidationError, match=text):
         PyCudaHandler(**options)
-
-
-def test_it_can_be_checked_itself(handler):
-    debug = DebugHandler(handler)
-    with pytest.raises(HandlerValidationError, match=r"'b': expected shape \(K=3, N\), got"):
-        debug.dot_mm(debug.zeros((2, 3)), debug.zeros((4, 5)), debug.zeros((2, 5)))
-    with pytest.raises(HandlerValidationError, match="'t' holds NaN"):
-        debug.add_st(1.0, on(debug, np.full((2, 3), np.nan)), debug.zeros((2, 3)))
 
 
 def test_it_may_be_collected_in_any_thread():
