@@ -1,6 +1,7 @@
 """What all handlers have in common: properties, checks, descriptions, copies, seeds, threads."""
 
 import copy
+import gc
 import pickle
 import re
 
@@ -10,12 +11,12 @@ import pytest
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import DebugHandler, NativeHandler, NumpyHandler, PyCudaHandler
-from brainstorm.optree import formula
+from brainstorm.optree import Variable, formula, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.randomness import global_rnd
 from brainstorm.testing import HANDLER_PROPERTIES, check_handler, handler_harness
 from tests import cudashim
-from tests.handlers.running import in_threads, on
+from tests.handlers.running import in_threads, needs_compiler, on
 
 
 @pytest.mark.parametrize("kind", [NativeHandler, PyCudaHandler], indirect=True)
@@ -50,6 +51,15 @@ def test_batches_may_be_empty(kind):
     handler.fill_gaussian(0.0, 1.0, rows)
     handler.affine_mm(rows, table, handler.ones((5,)), handler.ones((0, 5)), "rel")
     np.testing.assert_array_equal(handler.get_numpy_copy(table), np.ones((5, 2)))
+
+
+def test_of_nan_the_first_is_the_largest(kind):
+    handler, values = kind(seed=1), np.zeros((1, 4, 4, 1))
+    values[0, 1, :2], values[0, 3, 3] = np.nan, -np.inf
+    out, argmax = (handler.zeros((1, 2, 2, 1)) for _ in range(2))
+    handler.maxpool2d_forward_batch(on(handler, values), (2, 2), out, 0, (2, 2), argmax)
+    found = [handler.get_numpy_copy(array).ravel() for array in (out, argmax)]
+    np.testing.assert_array_equal(found, [[np.nan, 0, 0, 0], [4, 2, 8, 10]])
 
 
 @pytest.mark.parametrize("transb", [False, True])
@@ -179,6 +189,21 @@ def test_arrays_have_the_byte_order_of_the_machine(kind):
     handler.add_tt(array, array, array)
     assert array.dtype == np.float32
     np.testing.assert_array_equal(handler.get_numpy_copy(array), 2 * values)
+
+
+@needs_compiler
+@pytest.mark.parametrize("kind", [NativeHandler, PyCudaHandler], indirect=True)
+def test_what_is_remembered_of_a_program_ends_with_it(kind):
+    handler, program = kind(seed=1), linearise(fn.tanh(Variable((50,))) * 2)
+    x, out = handler.ones(50), handler.zeros(50)
+    before = len(handler.memo.executors)
+    for _ in range(2):
+        handler.run_program(program, [x], [out], [False])
+    np.testing.assert_allclose(handler.get_numpy_copy(out), 2 * np.tanh(1), 1e-6)
+    assert len(handler.memo.executors) == before + 1
+    del program
+    gc.collect()
+    assert len(handler.memo.executors) == before
 
 
 softmaxes = formula(lambda x: fn.softmax(x * 2.0 + fn.max(x, 0)))

@@ -70,7 +70,7 @@ def test_ranks_that_all_fail_may_go_on():
 
 
 def test_ranks_that_diverge_are_named(tmp_path):
-    job = run_job(3, "lose", str(tmp_path / "run.hdf5"), "diverges", 1, 1.0)
+    job = run_job(3, "lose", str(tmp_path / "run.hdf5"), "diverges", 1, 600.0)
     assert job.status != 0
     assert job.errors == 3 * [
         "TrainingError: update 6: expected the same on all ranks, but parameters on rank 1 differ "

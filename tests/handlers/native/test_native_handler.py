@@ -176,16 +176,6 @@ def run(handler, tree, *arrays):
     return out, program
 
 
-@needs_compiler
-def test_op_trees_are_compiled_and_go_with_their_program():
-    handler, x = NativeHandler(seed=1), Variable((50,))
-    out, program = run(handler, fn.tanh(x) * 2, np.ones(50, np.float32))
-    np.testing.assert_allclose(out, 2 * np.tanh(np.ones(50)), 1e-6)
-    assert len(handler.memo.executors) == 1
-    del program
-    assert not handler.memo.executors
-
-
 @pytest.mark.parametrize("compiler_there", [False, pytest.param(True, marks=needs_compiler)])
 def test_op_trees_that_numpy_runs(request, compiler_there):
     handler, (x, y) = NativeHandler(seed=1), (Variable((5, 5), np.int32) for _ in range(2))

@@ -33,17 +33,6 @@ def test_threads(name, threads, images):
     assert native.numbers[0] == threads
 
 
-@needs_compiler
-@pytest.mark.parametrize("make", [NativeHandler, NumpyHandler])
-def test_of_nan_the_first_is_the_largest(make):
-    x = np.zeros((1, 4, 4, 1), np.float32)
-    x[0, 1, :2], x[0, 3, 3] = np.nan, -np.inf
-    out, argmax = (np.zeros((1, 2, 2, 1), np.float32) for _ in range(2))
-    make(seed=1).maxpool2d_forward_batch(x, (2, 2), out, 0, (2, 2), argmax)
-    np.testing.assert_array_equal(out.ravel(), [np.nan, 0, 0, 0])
-    np.testing.assert_array_equal(argmax.ravel(), [4, 2, 8, 10])
-
-
 def test_what_numpy_does(monkeypatch):
     handler = NativeHandler(seed=1)
     wide = np.ones((1, 4, 4, 3), np.float32)
