@@ -312,7 +312,7 @@ IMAGES = {
 
 
 @pytest.mark.parametrize("name", IMAGES)
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1), handler=st.sampled_from(HANDLERS + PLAIN))
 def test_images(name, seed, handler):
     arguments = Arguments(name, seed, handler.dtype, example=seed % 4)
