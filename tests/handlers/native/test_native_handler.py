@@ -1,6 +1,7 @@
 """The NativeHandler as a whole: precision, arguments, what it remembers, op-trees, memory."""
 
 import copy
+import gc
 import pickle
 import weakref
 
@@ -15,7 +16,7 @@ from brainstorm.layers import FullyConnected
 from brainstorm.optree import Variable, formula, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.testing import check_handler, handler_harness
-from tests.handlers.running import needs_compiler, traced
+from tests.handlers.running import in_threads, needs_compiler, traced
 from tests.networks import batch_for, trainable
 
 
