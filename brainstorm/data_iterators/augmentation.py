@@ -106,6 +106,7 @@ class _WithValues(_OfImages):
     """Base class of wrappers that set a part of each image to a value."""
 
     _least_size: int
+    _grows = False  # whether by the size on each side
 
     def __init__(
         self,
@@ -121,6 +122,10 @@ class _WithValues(_OfImages):
         is_bool = (bool, np.bool_)  # as in masks
         numbers = {k: v for k, v in self.value_dict.items() if not isinstance(v, is_bool)}
         self._check_values("value", numbers, number())
+        for name, size in self.size_dict.items():
+            *image, channels = self.data_shapes[name]
+            border = 2 * size * self._grows
+            self.data_shapes[name] = (*(side + border for side in image), channels)
 
     def _get_value(self, name: str, dtype: np.dtype[Any]) -> np.ndarray:
         """Return the value as an element of a dtype; raise an error if it would change."""
@@ -173,17 +178,7 @@ class Pad(_WithValues):
     """
 
     _least_size = 0
-
-    def __init__(
-        self,
-        iter: DataIterator,
-        size_dict: Mapping[str, int],
-        value_dict: Mapping[str, float] | None = None,
-    ) -> None:
-        super().__init__(iter, size_dict, value_dict)
-        for name, size in self.size_dict.items():
-            rows, columns, channels = self.data_shapes[name]
-            self.data_shapes[name] = (rows + 2 * size, columns + 2 * size, channels)
+    _grows = True
 
     def transform(self, name: str, array: Array) -> Array:
         border = (self.size_dict[name],) * 2
