@@ -39,22 +39,19 @@ class Listener:
     def __enter__(self) -> Any:
         if is_main_thread():
             self._process = os.getpid()
-            try:
-                for number in self.numbers:
-                    handler = signal.getsignal(number)
-                    if handler is not _dispatch and self.replaces(handler):
-                        _replaced[number] = handler
-                        signal.signal(number, _dispatch)
-                _blocks.append(self)
-            except BaseException:  # of a handler that is not replaced yet
-                _restore_after_all()
-                raise
+            for number in self.numbers:
+                handler = signal.getsignal(number)
+                if handler is not _dispatch and self.replaces(handler):
+                    _replaced[number] = handler
+                    signal.signal(number, _dispatch)
+            _blocks.append(self)
         return self
 
     def __exit__(self, *error: object) -> None:
         if self in _blocks:
             _blocks.remove(self)
-            _restore_after_all()
+            if all(block._process != self._process for block in _blocks):
+                _restore()
 
 
 class uninterrupted(Listener):  # noqa: N801
@@ -132,21 +129,14 @@ def _dispatch(number: int, frame: Any) -> None:
         signal.raise_signal(number)
 
 
-def _restore_after_all() -> None:
-    """Set the handlers of before again, if this process is in no block."""
-    if all(block._process != os.getpid() for block in _blocks):
-        _restore(list(_replaced))
+def _restore() -> None:
+    """Set handlers again that were not set meanwhile.
 
-
-def _restore(numbers: list[int]) -> None:
-    """Set handlers again that were not set meanwhile, even if one of them raises an error."""
-    if numbers:
-        number, *others = numbers
-        try:
-            if signal.getsignal(number) is _dispatch:
-                signal.signal(number, _replaced[number])
-        finally:
-            _restore(others)
+    If one of them raises an error now, `_dispatch` calls the others until the next block ends.
+    """
+    for number, handler in _replaced.items():
+        if signal.getsignal(number) is _dispatch:
+            signal.signal(number, handler)
 
 
 def is_main_thread() -> bool:
