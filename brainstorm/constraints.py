@@ -90,11 +90,15 @@ def plain(value: Any) -> int | float:
     return int(value) if isinstance(value, Integral) else float(value)
 
 
-def integer(minimum: int | None = None) -> Constraint:
-    """A number of an integer type, at least `minimum`."""
+def integer(minimum: int | None = None, maximum: int | None = None) -> Constraint:
+    """A number of an integer type, at least `minimum` and at most `maximum`."""
     expected = "an int" if minimum is None else f"an int >= {minimum}"
+    expected += "" if maximum is None else f" and <= {maximum}"
+    ends = (minimum, ge), (maximum, le)
     return Constraint(
-        expected, lambda v: is_int(v) and (minimum is None or v >= minimum), convert=int
+        expected,
+        lambda v: is_int(v) and all(end is None or fits(v, end) for end, fits in ends),
+        convert=int,
     )
 
 
@@ -127,8 +131,12 @@ def number(
 
 
 def one_of(*choices: Any) -> Constraint:
-    """One of the listed values."""
-    return Constraint(f"one of {', '.join(map(repr, choices))}", lambda v: is_among(v, choices))
+    """One of the listed values; kept as it is listed, so 1.0 as True."""
+    return Constraint(
+        f"one of {', '.join(map(repr, choices))}",
+        lambda v: is_among(v, choices),
+        convert=lambda v: choices[choices.index(v)],
+    )
 
 
 def instance(cls: type) -> Constraint:

@@ -13,6 +13,9 @@ from brainstorm.layers.constraints import integer
 from brainstorm.optree import Formula, formula
 from brainstorm.structure import BufferView, ConstructionWrapper, StructureTemplate
 
+#: Maximum number of inputs: each has a name before any is connected.
+MOST_INPUTS = 10_000
+
 
 def Add(num_inputs: int = 2, name: str | None = None) -> ConstructionWrapper:
     """Add a layer that adds its inputs element by element, e.g. for a residual connection.
@@ -43,7 +46,7 @@ def passed_on(count: int) -> Formula:
 class JoiningLayer(FormulaLayer):
     """Base of `Add` and `Multiply`: ``inputs_1`` to ``inputs_<num_inputs>``, of one shape."""
 
-    expected_kwargs = {"num_inputs": integer(minimum=2)}
+    expected_kwargs = {"num_inputs": integer(2, MOST_INPUTS)}
 
     @classmethod
     def inputs_for(cls, kwargs: Mapping[str, Any]) -> Mapping[str, StructureTemplate]:

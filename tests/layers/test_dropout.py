@@ -11,12 +11,12 @@ from tests.layers.running import run, run_backward
 X = np.random.RandomState(3).normal(size=(4, 50, 100))
 
 
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("shared", [False, 1.0, True])  # 1.0 from a file is True
 @pytest.mark.parametrize("drop_prob", [0.0, 0.2, 0.5, 0.9])
 def test_training_drops_and_scales(drop_prob, shared):
     harness = run(Dropout(drop_prob, shared_over_time=shared), {"default": X})
     mask, scale = harness.get("internals.mask"), 1 / (1 - drop_prob)
-    assert mask.shape == X.shape[shared:]
+    assert mask.shape == X.shape[bool(shared) :]
     assert set(np.unique(mask)) <= {0.0, 1.0}
     # Four standard deviations of the mean of so many draws.
     limit = 4 * np.sqrt(drop_prob * (1 - drop_prob) / mask.size)

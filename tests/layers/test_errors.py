@@ -75,7 +75,7 @@ OPTIONS = [
     ("Reshape({})", IMAGE, "shape", SIZE, [-1]),
     ("Slice({}, 2)", IMAGE, "start", "less than stop=2", [2]),
     ("Slice({}, 1)", IMAGE, "start", "an int >= 0", [-1]),
-    ("Add({})", PAIR, "num_inputs", "an int >= 2", [1]),
+    ("Add({})", PAIR, "num_inputs", "an int >= 2 and <= 10000", [1, 10**30]),
     ("DeltasScaling({})", VECTOR, "factor", FINITE, ["-"]),
     ("Power(power={})", VECTOR, "power", FINITE, [None]),
     ("HingeLoss({})", CLASSES, "margin", "a finite number >= 0", [-1]),
