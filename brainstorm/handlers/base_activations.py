@@ -22,7 +22,7 @@ Function: TypeAlias = Callable[..., None]
 
 
 @cache
-def _formulas(row: Activation) -> tuple[Formula, Formula]:
+def activation_formulas(row: Activation) -> tuple[Formula, Formula]:
     """Return y as a formula of x, and dx as one of y and dy, or x and dy if it needs the input."""
 
     def deltas(x: Any, dy: Any) -> Any:
@@ -33,7 +33,7 @@ def _formulas(row: Activation) -> tuple[Formula, Formula]:
 
 def activation_formula(name: str) -> Formula:
     """Return an activation function as the formula of its input."""
-    return _formulas(activation(name))[0]
+    return activation_formulas(activation(name))[0]
 
 
 def _forward(handler: Any, name: str, x: Array, y: Array) -> None:
@@ -42,7 +42,7 @@ def _forward(handler: Any, name: str, x: Array, y: Array) -> None:
 
 def _backward(handler: Any, name: str, x: Array, y: Array, dy: Array, dx: Array) -> None:
     row = activation(name)
-    handler.compute(_formulas(row)[1], (x if row.needs_input else y, dy), (dx,))
+    handler.compute(activation_formulas(row)[1], (x if row.needs_input else y, dy), (dx,))
 
 
 class _Listed:

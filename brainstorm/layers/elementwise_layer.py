@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
+from brainstorm.handlers.base_activations import activation_formulas
 from brainstorm.layers._formula import FormulaLayer
 from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import activation, one_of
-from brainstorm.optree import Formula
 from brainstorm.optree.activations import activation as activation_of
 from brainstorm.structure import ConstructionWrapper
 
@@ -32,14 +31,6 @@ def Elementwise(
     )
 
 
-@functools.cache
-def _formulas(name: str) -> tuple[Formula, Formula]:
-    """Return the formulas x -> y and (x or y, whichever is needed, dy) -> dx."""
-    act = activation_of(name)
-    deltas = Formula(lambda known, dy: dy * act.slope(known, known), f"{name}_deriv")
-    return Formula(lambda x: act(x), name), deltas
-
-
 class ElementwiseLayerImpl(FormulaLayer):
     """Implements `Elementwise`."""
 
@@ -49,8 +40,9 @@ class ElementwiseLayerImpl(FormulaLayer):
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         self.is_inplace = kwargs.get("inplace", False)
         self.activation = kwargs.get("activation", "rel")
-        self.formula, self.delta = _formulas(self.activation)
-        needed = "inputs" if activation_of(self.activation).needs_input else "outputs"
+        function = activation_of(self.activation)
+        self.formula, self.delta = activation_formulas(function)
+        needed = "inputs" if function.needs_input else "outputs"
         self.needs_in_backward = (needed,)
         self.delta_operands = (f"{needed}.default", "output_deltas.default")
         return super().setup(kwargs, in_shapes)
