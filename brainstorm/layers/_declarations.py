@@ -111,7 +111,7 @@ def check_structures(layer: Any, structures: Any) -> None:
         )
     for kind, group in zip(kinds, groups, strict=True):
         for name, structure in group.items():
-            if not isinstance(name, str) or "." in name or name.startswith("@"):
+            if not isinstance(name, str) or not name or "." in name or name.startswith("@"):
                 raise layer.fail(
                     f"{kind}: expected names without '.' and without '@' at the start, got "
                     f"{name!r}. Both have a meaning in paths and layouts."

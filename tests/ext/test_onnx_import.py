@@ -891,6 +891,7 @@ NO_SIZE = r"axis H: expected a size, got 'height'. .* sizes={'x': {'H': 32}}, or
             {"sizes": {"x": {"D": 9}}},
             "sizes, 'x': unknown axis 'D'. Choices are: B, C, H, W, N, height, wid",
         ),
+        ("T, B, 3", {"sizes": {"x": {"F": 9}}}, "unknown axis 'F'. Choices are: T, B, a."),
         (OPEN, {"sizes": {"x": {"H": 0}}}, "sizes, 'x', axis 'H': expected an integer >= 1, got 0"),
         (
             OPEN,

@@ -298,6 +298,7 @@ class DeclaresTestLayerImpl(Layer):
         (({"a.b": None}, {}, {}), r"outputs: expected names without '\.' and .* got 'a\.b'\."),
         (({}, {}, {"@type": None}), "internals: expected names without .* '@' at the start, got '"),
         (({}, {3: None}, {}), "parameters: expected names without .* got 3"),
+        (({"": None}, {}, {}), "outputs: expected names without .* got ''"),
         (lambda: BufferStructure("T", "B"), r"setup: BufferStructure\('T', 'B'\): expected at"),
     ],
 )

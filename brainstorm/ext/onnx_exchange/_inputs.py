@@ -50,7 +50,8 @@ def _check_given(name: str, given: Any, known: Sequence[str]) -> None:
         )
     for key, size in given.items():
         if key not in known:
-            raise NetworkValidationError(f"sizes, {name!r}: {unknown('axis', key, known)}")
+            what = unknown("axis", key, dict.fromkeys(known))
+            raise NetworkValidationError(f"sizes, {name!r}: {what}")
         if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
             raise NetworkValidationError(
                 f"sizes, {name!r}, axis {key!r}: expected an integer >= 1, got {size!r}."
