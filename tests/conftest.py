@@ -11,7 +11,7 @@ from brainstorm import global_rnd
 from brainstorm.data_iterators import Minibatches
 from brainstorm.handlers import NumpyHandler
 from brainstorm.layers import BatchNorm, FullyConnected, Input, Loss, SoftmaxCE
-from brainstorm.optree import activations
+from brainstorm.optree import activations, registry
 
 # Tests take turns on the processors with each other and with other programs, where threads that
 # wait for each other cost a hundred times what they gain. Tests of threads say how many they want.
@@ -48,6 +48,12 @@ def fresh_registry():
     yield
     activations._table.clear()
     activations._table.update(known)
+
+
+@pytest.fixture
+def own_table(monkeypatch):
+    """Forget afterwards which operators a test has registered."""
+    monkeypatch.setattr(registry, "_table", dict(registry._table))
 
 
 @pytest.fixture

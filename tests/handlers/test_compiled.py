@@ -14,7 +14,6 @@ from brainstorm.optree import (
     gradients,
     linearise,
     register_operator,
-    registry,
     shapes,
 )
 from brainstorm.optree import functions as fn
@@ -58,8 +57,8 @@ def compare(trees, bindings, accumulate=False, rtol=None, threads=2, rnd=None):
     return outputs
 
 
-def test_other_reductions_convert_integers_first(monkeypatch):
-    monkeypatch.setattr(registry, "_table", dict(registry._table))
+@pytest.mark.usefixtures("own_table")
+def test_other_reductions_convert_integers_first():
     register_operator(
         "product", 1, lambda x, out, axis, keepdims: np.prod(x, axis, keepdims=keepdims, out=out),
         (None,), kind="reduction", shape=shapes.reduction, c="{acc} * {0}", initial="(T)1",

@@ -8,7 +8,6 @@ import pytest
 
 from brainstorm.errors import ValidationError
 from brainstorm.optree import (
-    OPERATORS,
     OpTreeNode,
     Variable,
     View,
@@ -217,11 +216,6 @@ def test_overlapping_views_are_refused():
 
 
 # -- operators of users ----------------------------------------------------------------------
-
-
-@pytest.fixture
-def own_table(monkeypatch):
-    monkeypatch.setattr("brainstorm.optree.registry._table", dict(OPERATORS))
 
 
 @pytest.mark.usefixtures("own_table")

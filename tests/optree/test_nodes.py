@@ -305,11 +305,6 @@ def test_a_node_costs_as_much_whatever_it_is_built_on():
     assert calls(lambda: build(1000)) < 1.1 * 10 * calls(lambda: build(100))
 
 
-@pytest.fixture
-def own_table(monkeypatch):
-    monkeypatch.setattr(registry, "_table", dict(registry._table))
-
-
 @pytest.mark.usefixtures("own_table")
 @pytest.mark.parametrize(
     ("lowering", "got"),
