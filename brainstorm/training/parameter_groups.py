@@ -53,10 +53,10 @@ class ParameterGroup(Describable):
             ``max_gradient_norm``). `None`: as the stepper does without groups.
         frozen: Whether these parameters and their state stay unchanged. Their gradients are set to
             zero.
-        keep_statistics: Whether layers with a parameter in the group keep their running statistics,
-            and use them in training too, e.g. a pretrained `BatchNorm`; with ``frozen`` or without.
-            They do so in all passes until the groups change or another stepper starts. (In PyTorch,
-            ``requires_grad = False`` is ``frozen``, ``eval()`` is this.)
+        keep_statistics: Whether layers with a parameter in the group, shared ones included, keep
+            their running statistics, and use them in training too, e.g. a pretrained `BatchNorm`;
+            with ``frozen`` or without. They do so in all passes until the groups change or another
+            stepper starts. (In PyTorch, ``requires_grad = False`` is ``frozen``, ``eval()`` is this.)
     """
 
     paths: str | Sequence[str]
@@ -202,7 +202,8 @@ class GroupedParameters:
             if next((g for g in self._groups if g.has(path)), _NO_GROUP).keep_statistics
         }
         for layer in self._normalizing:
-            layer.keeps_statistics = layer.name in kept
+            owners = {path.partition(".")[0] for path in layer.shared_parameters.values()}
+            layer.keeps_statistics = not kept.isdisjoint({layer.name, *owners})
 
     def get_weights(self) -> dict[str, Array]:
         """Return the weights of each parameter, in the order of the flat array."""

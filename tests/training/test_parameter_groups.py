@@ -185,6 +185,16 @@ def test_gradients_with_kept_statistics_are_those_of_the_pass():
     np.testing.assert_allclose(gradients, numerical_gradients(net), rtol=1e-6, atol=1e-9)
 
 
+def test_layers_that_share_parameters_keep_statistics_together():
+    norm, other = BatchNorm(name="Norm"), BatchNorm(name="Other")
+    other.share_parameters_with(norm)
+    net = trainable(norm, other)
+    group = ParameterGroup("Norm", keep_statistics=True)
+    for stepper, kept in ((grouped(SgdStepper(0.1), group), True), (SgdStepper(0.1), False)):
+        stepper.start(net)
+        assert [net.layers[name].keeps_statistics for name in ("Norm", "Other")] == [kept, kept]
+
+
 # -- changes while training -----------------------------------------------------------------------
 
 
