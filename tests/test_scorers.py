@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn import metrics
 
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import UnknownPathError, UnknownTypeError, ValidationError
@@ -42,9 +43,10 @@ class FakeNet:
         self.input_names = tuple(inputs)
         self.time_size, self.batch_size = predictions.shape[:2]
 
-    def get_rows(self, path):
+    def get_rows(self, path, by_pixel=False):
         array = self.buffers[path]
-        return array.reshape(-1, np.prod(array.shape[2:], dtype=int))
+        features = array.shape[-1:] if by_pixel else array.shape[2:]
+        return array.reshape(-1, np.prod(features, dtype=int))
 
     def get_loss_values(self):
         return dict(self.losses)
@@ -156,6 +158,55 @@ def test_masked_rows_have_no_weight():
     assert scored(net, Accuracy(mask_name="m"))["Accuracy"] == [(3.0, 2.0)]
     assert scored(net, Accuracy(), mask_name="m")["Accuracy"] == [(3.0, 2.0)]
     assert scored(net, Accuracy())["Accuracy"] == [(4, 2.0)]
+
+
+@pytest.mark.parametrize("mask_shape", [None, (1, 6, 4, 5, 1), (1, 6, 1)])
+@pytest.mark.parametrize("classes", [1, 3])
+def test_classes_of_images_are_scored_pixel_by_pixel(classes, mask_shape):
+    rnd = np.random.RandomState(0)
+    shape = (1, 6, 4, 5, 1)
+    targets, predictions = rnd.randint(0, max(classes, 2), shape), rnd.rand(*shape[:-1], classes)
+    mask = np.ones(shape) if mask_shape is None else rnd.randint(0, 2, mask_shape)
+    net = FakeNet(predictions, targets=targets, mask=mask)
+    weights = (mask.reshape(1, 6, -1, 1, 1) if mask.ndim == 3 else mask) * np.ones(shape)
+    true, counts = targets.ravel(), weights.ravel()
+    rows = predictions.reshape(-1, classes)
+    found = rows.argmax(axis=1) if classes > 1 else rows[:, 0] >= 0.5
+    average = "binary" if classes == 1 else "macro"
+    expected = {
+        "FScore": metrics.f1_score(true, found, average=average, sample_weight=counts),
+        "Right": metrics.accuracy_score(true, found, sample_weight=counts),
+    }
+    used = [FScore(), Hamming(name="Right") if classes == 1 else Accuracy(name="Right")]
+    if classes == 1:
+        used.append(AreaUnderCurve())
+        expected["AreaUnderCurve"] = metrics.roc_auc_score(true, rows, sample_weight=counts)
+    scores = scored(net, *used, mask_name=None if mask_shape is None else "mask")
+    found = aggregate_losses_and_scores(scores, net, used)
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+
+
+def test_errors_of_images_are_sums_over_pixels_unless_these_are_masked():
+    rnd = np.random.RandomState(0)
+    x, y = rnd.rand(2, 1, 6, 4, 5, 2)
+    mask = rnd.randint(0, 2, (1, 6, 4, 5, 1))
+    net, squares = FakeNet(x, targets=y, mask=mask), (x - y) ** 2 / 2
+    for mask_name, expected in (
+        (None, squares.sum() / 6),
+        ("mask", (squares * mask).sum() / mask.sum()),
+    ):
+        scores = scored(net, MeanSquaredError(), mask_name=mask_name)
+        found = aggregate_losses_and_scores(scores, net, [MeanSquaredError()])
+        assert found["MeanSquaredError"] == pytest.approx(expected)
+
+
+def test_one_hot_pixels_are_classes_of_their_own():
+    shape = 1, 2, 3, 3, 4
+    classes = np.eye(4)[np.random.RandomState(0).randint(0, 4, shape[:-1])]
+    net = FakeNet(
+        np.where(np.arange(3)[:, None] == 1, classes, classes[..., ::-1]), targets=classes
+    )
+    assert scored(net, Accuracy())["Accuracy"] == [(18, 6.0)]
 
 
 def test_where_predictions_and_targets_come_from():

@@ -74,6 +74,9 @@ class ClassLossLayer(TargetLossLayer):
     def validate_data(self, input_name: str, array: np.ndarray) -> None:
         """Check that targets are whole numbers in [0, K)."""
         if input_name == "targets":
-            remedy = "Number the classes from 0, or give this layer more inputs."
+            remedy = (
+                "Number the classes from 0, or give this layer more inputs. What has no class gets "
+                "any class, and a Mask of the loss."
+            )
             classes = self.in_shapes["default"].shape[-1]
             require_class_indices(self, input_name, array, classes, remedy)

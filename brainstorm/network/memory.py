@@ -159,18 +159,23 @@ class NetworkMemory(ShownAsTree, Seedable):
         """Return a copy of the data that was provided as `name`."""
         return self.get(f"{INPUT}.outputs.{name}")
 
-    def get_rows(self, path: str) -> np.ndarray:
+    def get_rows(self, path: str, by_pixel: bool = False) -> np.ndarray:
         """Return a copy of inputs, outputs or internals as (rows, features).
 
         There is a row for each step of each sequence, or for each sequence if there is no time
         axis; the context of recurrent layers is left out.
+
+        Args:
+            path: Dotted path.
+            by_pixel: Whether rows are the vectors along the last dimension, such as the pixels of
+                images, and not whole steps.
         """
         layer, _, port = path.partition(".")
         with self._buffer_manager.turn:
             array, structure = self.get(path), self.layers[layer].get_shape(port)
             if structure.scales_with_time:
                 array = array[: self._buffer_manager.steps(structure)]
-        return array.reshape(-1, structure.feature_size)
+        return array.reshape(-1, array.shape[-1] if by_pixel else structure.feature_size)
 
     def summary(self) -> None:
         """Print a table of the layers: shapes, parameters, characteristics."""

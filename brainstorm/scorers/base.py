@@ -4,6 +4,9 @@ A scorer sums a measure over the rows of one batch; `Scorer.aggregate` divides t
 batches by their total weight, so that the batch size does not change the result. If the measure
 is not a mean over rows, a scorer keeps other numbers of each batch.
 
+A row is a time step of a sequence, with all features; or a pixel, if the scorer counts pixels or
+the mask has a value for each.
+
 Rows where a mask is 0 are left out before a scorer gets them. NaN in the other rows makes the score
 NaN; predictions that are NaN are replaced by 0 before a scorer gets them.
 """
@@ -35,15 +38,19 @@ class Scorer(Describable):
             the evaluation or of the network.
         targets_name: Name of the Input's output with the targets.
         mask_name: Name of the Input's output with the mask ('T', 'B', 1), or ('B', 1) if
-            predictions and targets are those of whole sequences; empty for none.
+            predictions and targets are those of whole sequences, or ('T', 'B', ..., 1) with a value
+            for each pixel; empty for none.
         name: Name in logs; the class name if not given.
 
     Attributes:
         criterion: ``'max'`` if more is better, ``'min'`` if less is: the default of hooks that look
             for the best value. Set by the class; `None` for no default.
+        by_pixel: Whether rows are the pixels of images, that is the vectors along the last
+            dimension, and not whole steps. Set by the class.
     """
 
     criterion: str | None = None
+    by_pixel = False
 
     def __init__(
         self,
@@ -162,10 +169,18 @@ def gather_losses_and_scores(
     add_losses(scores, losses, int(steps), net.batch_size)
     for scorer in scorers:
         own_targets = scorer.targets_name not in ("", "targets")
-        targets = _get_input(net, scorer, scorer.targets_name if own_targets else targets_name)
-        masked_by = scorer.mask_name or mask_name
-        mask = _get_input(net, scorer, masked_by) if masked_by else None
-        predicted = net.get_rows(_output_path(net, scorer, out_name))
+        targets_of = _input_path(net, scorer, scorer.targets_name if own_targets else targets_name)
+        mask, by_pixel = None, scorer.by_pixel
+        if masked_by := scorer.mask_name or mask_name:
+            mask = net.get_rows(path := _input_path(net, scorer, masked_by))
+            if mask.shape[1] > 1:
+                mask, by_pixel = net.get_rows(path, by_pixel=True), True
+        targets, predicted = (
+            net.get_rows(path, by_pixel)
+            for path in (targets_of, _output_path(net, scorer, out_name))
+        )
+        if mask is not None and by_pixel and len(targets) % len(mask) == 0:
+            mask = mask.repeat(len(targets) // len(mask), axis=0)
         scores.setdefault(scorer.__name__, []).extend(_score(scorer, targets, predicted, mask))
 
 
@@ -293,9 +308,9 @@ def _output_path(net: Any, scorer: Scorer, out_name: str) -> str:
     return path
 
 
-def _get_input(net: Any, scorer: Scorer, name: str) -> Array:
+def _input_path(net: Any, scorer: Scorer, name: str) -> str:
     if name not in net.input_names:
         raise UnknownPathError(
             f"scorer {scorer.__name__!r}: {unknown('input', name, net.input_names)}"
         )
-    return net.get_rows(f"Input.outputs.{name}")
+    return f"Input.outputs.{name}"

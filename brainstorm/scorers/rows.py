@@ -1,4 +1,4 @@
-"""Scorers that are means over the rows: time steps of sequences."""
+"""Scorers that are means over the rows: time steps of sequences, or pixels."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ def _masked_sum(values: Array, mask: Array | None) -> float:
 
 
 class Accuracy(Scorer):
-    """Fraction of rows whose predicted class is the true one.
+    """Fraction of rows, or of pixels, whose predicted class is the true one.
 
     The class is the index of the largest value in a row, or the value itself if a row has just
     one; that must not be a probability (see `Hamming`).
     """
 
     criterion = "max"
+    by_pixel = True
 
     def __call__(self, true_labels: Array, predicted: Array, mask: Array | None = None) -> float:
         """Return the number (or, with a mask, the total weight) of correct rows."""

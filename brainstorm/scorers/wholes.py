@@ -22,6 +22,7 @@ class _OfClasses(Scorer):
     __constraints__: Any = {"of_class": whole(0).or_none()}
 
     criterion = "max"
+    by_pixel = True
 
     def __init__(self, of_class: int | None = None, threshold: float = 0.5, **names: Any) -> None:
         super().__init__(**names)
@@ -147,6 +148,7 @@ class AreaUnderCurve(Scorer):
     """
 
     criterion = "max"
+    by_pixel = True
 
     def __call__(self, true_labels: Array, predicted: Array, mask: Array | None = None) -> Array:
         """Return a row of weight, prediction and target for each row."""

@@ -248,10 +248,11 @@ def test_input_takes_the_shapes_of_a_json_file():
 
 INDICES, SHARES = "class indices, whole numbers in [0, 3)", "probabilities in [0, 1]"
 NUMBER = "Number the classes from 0"
+MASK = f"{NUMBER}, or give this layer more inputs. What has no class gets any class, and a Mask of"
 #: A layer, the features of its inputs, what the last input is expected to have, and the advice.
 DATA = [
-    (bl.SoftmaxCE(), CLASSES, INDICES, NUMBER),
-    (bl.HingeLoss(), CLASSES, INDICES, NUMBER),
+    (bl.SoftmaxCE(), CLASSES, INDICES, MASK),
+    (bl.HingeLoss(), CLASSES, INDICES, MASK),
     (bl.Embedding(3, 2), {"default": (1,)}, INDICES, f"{NUMBER}, or make vocabulary_size larger"),
     (bl.SigmoidCE(), {"default": (2,), "targets": (2,)}, SHARES, "Give 0 and 1 for no and yes."),
     (bl.BinomialCrossEntropy(), {"default": (2,), "targets": (2,)}, SHARES, "Give 0 and 1 for no"),
