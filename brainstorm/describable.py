@@ -38,6 +38,7 @@ from brainstorm.errors import (
     DescriptionError,
     ValidationError,
     shown,
+    unknown,
 )
 from brainstorm.registry import Registry
 
@@ -64,6 +65,9 @@ class Describable:
     __default_values__: dict[str, Any] = {}
     __constraints__: Mapping[str, Constraint] = {}
 
+    #: Whether setting an attribute that a class of the library does not have is an error.
+    __is_closed__: ClassVar[bool] = False
+
     #: The error for an argument of another type than its annotation.
     __argument_error__: ClassVar[type[ValidationError]] = ValidationError
 
@@ -76,6 +80,8 @@ class Describable:
             setattr(cls, "set_state", _restoring(vars(cls)["set_state"]))  # noqa: B010
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if self.__is_closed__:
+            _check_has(type(self), name)  # type: ignore[arg-type]  # classes are hashable
         constraint = _constraints_of(type(self)).get(name)  # type: ignore[arg-type]  # classes are hashable
         if constraint is not None:
             if value not in constraint:
@@ -244,6 +250,16 @@ def _as_called(error: Exception, cls: type, init: Callable[..., None]) -> Except
     if not is_called or not text.startswith(place):
         return error
     return TypeError(f"{cls.__name__}.__init__() {text.removeprefix(place)}")
+
+
+@functools.cache
+def _check_has(cls: Any, name: str) -> None:
+    """Raise an error if a class of the library has no attribute or argument of this name."""
+    arguments = inspect.signature(cls).parameters
+    is_known = hasattr(cls, name) or name in arguments or name.startswith("_")
+    if not is_known and cls.__module__.startswith("brainstorm."):
+        choices = dict.fromkeys((*arguments, *cls._merged("__default_values__")))
+        raise cls.__argument_error__(f"{cls.__name__}: {unknown('attribute', name, choices)}")
 
 
 @functools.cache

@@ -455,3 +455,22 @@ def test_parts_of_a_step_are_of_their_kind(part, wrong, text):
     with refused(f"SgdStepper.{part}: expected {text}"):
         setattr(stepper, part, wrong)
     assert getattr(stepper, part) is None
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "text"),
+    [
+        (SgdStepper(), "max_grad_norm", "SgdStepper: unknown attribute 'max_grad_norm'. Choices "
+         "are: learning_rate, max_gradient_norm, loss_scaling, accumulation, groups. Did you mean "
+         "'max_gradient_norm'?"),
+        (AdamStepper(), "momentum", "AdamStepper: unknown attribute 'momentum'. Choices are: "),
+        (ParameterGroup("*"), "learning_rate", "ParameterGroup: unknown attribute 'learning_rate'. "
+         "Choices are: paths, learning_rate_factor, "),
+    ],
+)  # fmt: skip
+def test_settings_that_do_not_exist_are_refused(owner, name, text):
+    with refused(text):
+        setattr(owner, name, 1.0)
+    own = type("Own", (type(owner),), {"__module__": "own"})(*(["*"] if name[0] == "l" else []))
+    setattr(own, name, 1.0)
+    assert getattr(own, name) == 1.0
