@@ -29,6 +29,7 @@ from brainstorm.layers import (
     Embedding,
     FullyConnected,
     Input,
+    Layer,
     Loss,
     Mask,
     SoftmaxCE,
@@ -36,7 +37,7 @@ from brainstorm.layers import (
 from brainstorm.layers.noop_layer import NoOpLayerImpl
 from brainstorm.network import Network
 from brainstorm.randomness import RandomState
-from brainstorm.structure.buffer_structure import BufferStructure
+from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.structure.view_tree import _Plan
 from brainstorm.value_modifiers import ClipValues, ConstrainL2Norm, L2Decay
@@ -626,6 +627,18 @@ def test_predict_says_what_it_misses():
             asked.predict(*arguments)
 
 
+class PredictHeatedTestLayerImpl(Layer):
+    """A loss whose other output depends on an input without deltas."""
+
+    expected_inputs = dict.fromkeys(
+        ("default", "targets", "heat"), StructureTemplate("T", "B", "...")
+    )
+    computes_no_input_deltas_for = ("targets", "heat")
+
+    def setup(self, kwargs, in_shapes):
+        return {name: BufferStructure("T", "B", 1) for name in ("default", "loss")}, {}, {}
+
+
 @pytest.mark.parametrize(
     ("path", "missing"),
     [
@@ -634,16 +647,24 @@ def test_predict_says_what_it_misses():
         ("Loss.outputs.loss", "input 'targets' of layer 'Out' (SoftmaxCE)"),
         ("Word.outputs.default", "input 'default' of layer 'Word' (Embedding)"),
         ("Kept.outputs.default", "input 'mask' of layer 'Kept' (Mask)"),
+        ("Out.inputs.default", None),
+        ("Out.inputs.targets", "input 'targets' of layer 'Out' (SoftmaxCE)"),
+        ("Input.outputs.targets", "output 'targets' of layer 'Input' (Input)"),
+        ("Own.outputs.default", "input 'heat' of layer 'Own' (PredictHeatedTest)"),
     ],
 )
 def test_predict_makes_up_nothing_that_an_output_depends_on(path, missing):
-    names = "targets", "word", "kept"
+    names = "targets", "word", "kept", "heat"
     inp = Input({"default": ("T", "B", 3), **dict.fromkeys(names, ("T", "B", 1))})
     out, kept = SoftmaxCE(name="Out"), Mask(name="Kept")
     inp >> out - "loss" >> Loss(name="Loss")
     inp - "word" >> Embedding(4, 2, name="Word") >> Loss(name="Other")
     inp >> kept
     inp - "kept" >> "mask" - kept
+    own = ConstructionWrapper.create(PredictHeatedTestLayerImpl, name="Own")
+    inp >> own
+    inp - "targets" >> "targets" - own
+    inp - "heat" >> "heat" - own
     inp - "targets" >> "targets" - out
     net = Network.from_layer(inp)
     net.initialize(1.0)

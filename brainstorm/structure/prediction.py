@@ -127,10 +127,13 @@ def find_ancestors(layers: Mapping[str, Any], names: Iterable[str]) -> list[str]
 
 
 def _check_missing(
-    layers: Mapping[str, Any], wanted: Iterable[str], missing: Collection[str]
+    layers: Mapping[str, Any], wanted: Collection[str], missing: Collection[str]
 ) -> None:
     """Check that the paths do not depend on missing data, which will be set to zero."""
     used: set[Connection] = set()
+    for name in missing:
+        if f"{INPUT}.outputs.{name}" in wanted:
+            raise _missing(name, layers[INPUT], f"output {name!r}")
     pending = [tuple(path.split(".", 1)) for path in wanted]
     while pending:
         name, output = pending.pop()
@@ -140,19 +143,25 @@ def _check_missing(
                 pending.append((connection.start_layer, f"outputs.{connection.output_name}"))
     for connection in sorted(used & layers[INPUT].outgoing):
         if connection.output_name in missing:
-            layer = layers[connection.end_layer]
-            raise MissingDataError(
-                f"data for {connection.output_name!r} is missing: it is input "
-                f"{connection.input_name!r} of layer {layer.name!r} ({layer.type_name}). Pass a "
-                f"dict with all that the prediction depends on."
-            )
+            layer, port = layers[connection.end_layer], connection.input_name
+            raise _missing(connection.output_name, layer, f"input {port!r}")
+
+
+def _missing(name: str, layer: Any, port: str) -> MissingDataError:
+    return MissingDataError(
+        f"data for {name!r} is missing: it is {port} of layer {layer.name!r} ({layer.type_name}). "
+        f"Pass a dict with all that the prediction depends on."
+    )
+
+
+#: Inputs that layers with an output ``loss`` use for that alone.
+_TARGETS = ("targets", "labels")
 
 
 def _ignores(layer: Any, output: str, port: str) -> bool:
-    """Whether an output of a layer is the same for all targets, and the port is one for targets.
-
-    Layers with an output ``loss`` use targets for that alone.
-    """
-    has_targets = "loss" in layer.out_shapes and output != "outputs.loss"
-    is_target = port in layer.computes_no_input_deltas_for and port not in layer.optional_inputs
-    return has_targets and is_target
+    """Whether a buffer of a layer is the same for all data of an input."""
+    category, _, name = output.partition(".")
+    if category == "inputs":
+        return name != port
+    is_of_loss = category != "outputs" or name == "loss" or "loss" not in layer.out_shapes
+    return not is_of_loss and port in _TARGETS and port in layer.computes_no_input_deltas_for
