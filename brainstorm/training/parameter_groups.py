@@ -56,7 +56,7 @@ class ParameterGroup(Describable):
         keep_statistics: Whether layers with a parameter in the group, shared ones included, keep
             their running statistics, and use them in training too, e.g. a pretrained `BatchNorm`;
             with ``frozen`` or without. They do so in all passes until the groups change or another
-            stepper starts. (In PyTorch, ``requires_grad = False`` is ``frozen``, ``eval()`` is this.)
+            stepper starts. (PyTorch's ``requires_grad = False`` is ``frozen``, ``eval()`` is this.)
     """
 
     paths: str | Sequence[str]
