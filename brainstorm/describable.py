@@ -32,6 +32,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from brainstorm.constraints import Constraint, argument_names, constraints_of_arguments
+from brainstorm.display import SHORT
 from brainstorm.errors import (
     MALFORMED,
     BrainstormError,
@@ -196,7 +197,7 @@ class Describable:
             value = _attributes(self).get(name, known.default)
             if value is known.empty or (_equal(value, known.default) and (i or not value)):
                 continue
-            given.append(f"{name}={_SHORT.repr(value)}")
+            given.append(f"{name}={SHORT.repr(value)}")
         return f"{type(self).__name__}({', '.join(given)})"
 
 
@@ -273,25 +274,6 @@ def _constraints_of(cls: Any) -> Mapping[str, Constraint]:
             of_arguments = constraints_of_arguments(init)
             found |= {name: of_arguments[name] for name in of_arguments if name in kept}
     return found | cls._merged("__constraints__")
-
-
-class _Short(reprlib.Repr):
-    """Short values for messages: a few elements, and shapes of arrays."""
-
-    def repr_ndarray(self, array: np.ndarray, level: int) -> str:
-        return f"array of shape {array.shape}"
-
-    def repr_dtype(self, dtype: np.dtype[Any], level: int) -> str:
-        return dtype.name
-
-    def repr_function(self, function: Any, level: int) -> str:
-        return function.__name__
-
-    repr_Float32DType = repr_Float64DType = repr_dtype  # noqa: N815 (names of NumPy's classes)
-
-
-_SHORT = _Short()
-_SHORT.maxstring = _SHORT.maxother = 80
 
 
 def _attributes(this: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ shown in HTML is escaped, and there is no script in it.
 from __future__ import annotations
 
 import functools
+import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple, TypeVar
@@ -15,7 +16,7 @@ import numpy as np
 
 from brainstorm.optional import require
 
-__all__ = ["Node", "ShownAsTree", "Statistics", "Tree", "safe_repr", "without_middle"]
+__all__ = ["SHORT", "Node", "ShownAsTree", "Statistics", "Tree", "safe_repr", "without_middle"]
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -266,3 +267,23 @@ class ShownAsTree:
 
     def __rich__(self) -> Any:
         return self.tree().folded().__rich__()
+
+
+class _Short(reprlib.Repr):
+    """Short values for messages: a few elements, and shapes of arrays."""
+
+    def repr_ndarray(self, array: np.ndarray, level: int) -> str:
+        return f"array of shape {array.shape}"
+
+    def repr_dtype(self, dtype: np.dtype[Any], level: int) -> str:
+        return dtype.name
+
+    def repr_function(self, function: Any, level: int) -> str:
+        return function.__name__
+
+    repr_Float32DType = repr_Float64DType = repr_dtype  # noqa: N815 (names of NumPy's classes)
+
+
+#: Makes short texts of values.
+SHORT = _Short()
+SHORT.maxstring = SHORT.maxother = 80

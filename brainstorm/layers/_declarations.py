@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from brainstorm.constraints import Constraint
-from brainstorm.errors import unknown
+from brainstorm.errors import StructureValidationError, unknown
 from brainstorm.layers._times import remedy_for
 from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate, format_shape
 
@@ -100,8 +100,12 @@ def check_inputs(layer: Any) -> None:
             raise layer.misfit(port, expected, remedy_for(template, layer.in_shapes[port]))
 
 
-def check_structures(layer: Any, structures: Any) -> None:
-    """Check the result of `Layer.setup`."""
+def checked_structures(layer: Any) -> Any:
+    """Return the result of `Layer.setup`, after checking it."""
+    try:
+        structures = layer.setup(layer.kwargs, layer.in_shapes)
+    except StructureValidationError as error:
+        raise layer.fail(f"setup: {error}") from error
     kinds = ("outputs", "parameters", "internals")
     groups = structures if isinstance(structures, tuple | list) else ()
     if len(groups) != len(kinds) or not all(isinstance(group, Mapping) for group in groups):
@@ -123,6 +127,7 @@ def check_structures(layer: Any, structures: Any) -> None:
                 )
             if kind == "outputs" and structure.is_square:
                 raise layer.fail(f"output {name!r}: only an internal can grow with T squared.")
+    return structures
 
 
 def check_connections(layer: Any) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.display import safe_repr
-from brainstorm.errors import LayerValidationError, StructureValidationError, unknown
+from brainstorm.errors import LayerValidationError, unknown
 from brainstorm.forks import cached_property
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.traces import Traceable
@@ -151,11 +151,7 @@ class Layer(Traceable):
     def _set_up(self) -> None:
         """Set the structures from `setup`, and derive whether the layer couples time steps."""
         _declarations.check_inputs(self)
-        try:
-            structures = self.setup(self.kwargs, self.in_shapes)
-        except StructureValidationError as error:
-            raise self.fail(f"setup: {error}") from error
-        _declarations.check_structures(self, structures)
+        structures = _declarations.checked_structures(self)
         self.out_shapes, self.parameter_shapes, self.internal_shapes = map(OrderedDict, structures)
         shapes = self.in_shapes, self.out_shapes, self.internal_shapes
         if self.is_over_source:
