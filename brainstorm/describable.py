@@ -278,7 +278,8 @@ def _constraints_of(cls: Any) -> Mapping[str, Constraint]:
 
 def _attributes(this: Any) -> dict[str, Any]:
     """Return the attributes of an object by name, those in slots first."""
-    members = (item for base in reversed(type(this).__mro__) for item in vars(base).items())
+    bases = [base for base in reversed(type(this).__mro__) if issubclass(base, Describable)]
+    members = (item for base in bases for item in vars(base).items())
     slots = [name for name, member in members if inspect.ismemberdescriptor(member)]
     return {name: getattr(this, name) for name in slots if hasattr(this, name)} | vars(this)
 
