@@ -1,6 +1,5 @@
 """Descriptions: what is written, what comes back, and what is refused."""
 
-import contextlib
 import copy
 import enum
 import inspect
@@ -310,14 +309,17 @@ def test_a_description_is_checked_as_by_the_constructor(name):
             assert texts[0] == texts[1], (option, value)
 
 
-@pytest.mark.parametrize("name", CHECKED)
+@pytest.mark.parametrize("name", CHECKED.keys() - {"Uniform"})  # whose ends have a finite distance
 def test_infinite_numbers_come_back_from_strict_json(name):
-    for option in inspect.signature(type(CHECKED[name])).parameters.keys() & vars(CHECKED[name]):
+    numbers = [n for n, value in vars(CHECKED[name]).items() if type(value) in (int, float)]
+    for option in inspect.signature(type(CHECKED[name])).parameters.keys() & numbers:
         this = copy.copy(CHECKED[name])
-        with contextlib.suppress(ValidationError):  # of finite numbers, and those that do not fit
+        try:
             setattr(this, option, math.inf)
-            text = json.dumps(get_description(this), allow_nan=False)
-            assert getattr(create_from_description(json.loads(text)), option) == math.inf
+        except ValidationError:  # it is finite
+            continue
+        text = json.dumps(get_description(this), allow_nan=False)
+        assert getattr(create_from_description(json.loads(text)), option) == math.inf
 
 
 def test_a_description_without_end():

@@ -357,7 +357,7 @@ class BufferManager:
         else:
             state.clear()
             self.clear_context()
-        self._carried, self.position = state, None
+        self._carried = state
 
     @property
     def carries_context(self) -> bool:

@@ -200,14 +200,15 @@ def test_images_and_their_label_maps_are_changed_alike(name):
 @pytest.mark.parametrize("factors", [(2, 2), (3, 1), (1, 4)])
 def test_label_maps_of_a_fraction_of_the_size_are_cropped_alike(factors):
     maps = np.random.RandomState(0).random_sample((2, 99, 4, 5, 1))
-    others = np.random.RandomState(1).random_sample((2, 99, 7, 7, 1))
+    others = np.broadcast_to(np.arange(10.0)[:, None, None], (2, 99, 10, 7, 1))  # the rows
     images = maps.repeat(factors[0], axis=2).repeat(factors[1], axis=3)
-    shapes = {"default": (2 * factors[0], 3 * factors[1]), "targets": (2, 3), "others": (3, 5)}
+    shapes = {"default": (2 * factors[0], 3 * factors[1]), "targets": (2, 3), "others": (5, 5)}
     data = di.Undivided(default=images, targets=maps, others=others)
     (batch,) = list(di.RandomCrop(data, shapes)())
     large = batch["targets"].repeat(factors[0], axis=2).repeat(factors[1], axis=3)
     np.testing.assert_array_equal(batch["default"], large)
     assert len(np.unique(batch["targets"][0, :, 0, 0])) > 90
+    assert set(batch["others"][0, :, 0, 0, 0]) == set(range(6))  # 10 is no multiple of 4
 
 
 def test_parts_go_on_when_another_iteration_that_began_before_ends():

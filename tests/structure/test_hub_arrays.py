@@ -122,6 +122,27 @@ def test_the_lane_is_that_of_the_network_that_computes():
         assert handler.lane is a._buffer_manager.lane
         assert len(handler.running.turns) <= 2
     assert handler.lane is own
+    with b.alone():
+        assert handler.running.turns == [b.alone()]
+
+
+def test_a_thread_enters_its_own_turn_again_while_others_wait():
+    net, entered = network(), []
+    turn = net._buffer_manager.turn
+    waiting = threading.Thread(target=turn.__enter__, daemon=True)
+
+    def enter_twice():
+        with turn:
+            waiting.start()
+            while not turn._gate.locked():
+                pass
+            with turn:
+                entered.append(True)
+
+    thread = threading.Thread(target=enter_twice, daemon=True)
+    thread.start()
+    thread.join(timeout=10)
+    assert entered
 
 
 def test_a_thread_that_looks_slowly_changes_no_prediction(monkeypatch, expected):

@@ -142,6 +142,7 @@ def test_a_chunk_whose_loading_was_interrupted_is_loaded_again(
     monkeypatch, method, number, is_done
 ):
     def run(interrupts):
+        bs.global_rnd.set_seed(1)
         net, trainer, calls = trainable(Lstm(5)), make_trainer(stepper=SgdStepper(0.5)), []
         function = getattr(type(net), method)
 
@@ -154,7 +155,7 @@ def test_a_chunk_whose_loading_was_interrupted_is_loaded_again(
             if not is_done:
                 function(self, *arguments)
 
-        chunks = SequenceChunks(2, 3, shuffle=False, **CHUNKED)
+        chunks = SequenceChunks(3, 3, **CHUNKED)
         if interrupts:
             with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
                 patch.setattr(type(net), method, interrupted)
