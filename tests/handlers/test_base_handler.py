@@ -172,7 +172,6 @@ def test_the_same_seed_gives_the_same_numbers_also_that_of_the_global_generator(
         assert not np.array_equal(draw(3, is_global), draw(4, is_global))
 
 
-@pytest.mark.parametrize("kind", [NumpyHandler, NativeHandler], indirect=True)
 def test_copies_continue_the_random_stream(kind):
     handler = kind(seed=3)
     for new in (copy.deepcopy(handler), pickle.loads(pickle.dumps(handler))):

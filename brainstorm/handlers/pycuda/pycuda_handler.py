@@ -113,7 +113,11 @@ class PyCudaHandler(Lowering):
         return cls(**{name: description[name] for name in _USUAL if name in description})
 
     def __reduce__(self) -> Any:
-        return type(self), (None, *self._options.values())
+        return type(self), (None, *self._options.values()), (self.rnd, self.stream.get_state())
+
+    def __setstate__(self, state: tuple[Any, dict[str, Any]]) -> None:
+        self.rnd, stream = state
+        self.stream.set_state(stream)
 
     def info(self) -> dict[str, str]:
         from importlib.metadata import version  # slow to import
