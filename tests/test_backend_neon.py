@@ -303,6 +303,11 @@ def test_copies_masks_and_pairs(either):
     np.testing.assert_allclose(got(tree), expected, 1e-5)
     (derived,) = Autodiff(tree, either, error).get_grad_asnumpyarray([x])
     np.testing.assert_allclose(got(either.bprop_softmax(x, error, 1)), derived, 1e-4, 1e-6)
+    for with_default, of_rows in (
+        (either.fprop_softmax(x), either.fprop_softmax(x, 0)),
+        (either.bprop_softmax(x, error), either.bprop_softmax(x, error, 0)),
+    ):
+        np.testing.assert_array_equal(got(with_default), got(of_rows))
 
 
 def test_arrays_that_cannot_be_computed_into_are_refused(either):
