@@ -67,8 +67,8 @@ def channel_statistics(iter: DataIterator, *names: str, mask_name: str | None = 
     Args:
         iter: Yields the training data.
         *names: The data names.
-        mask_name: The name of a mask (T, B, 1) or (B, 1): only steps where it is not 0 count. Of
-            data (B, features...) all count.
+        mask_name: The name of a mask (T, B, 1) or (B, 1): only steps where it is not 0 count; or of
+            one with a value for each pixel, (T, B, ..., 1). Of data (B, features...) all count.
 
     Returns:
         Data name to (means, standard deviations): for each element of the last axis over all
@@ -77,7 +77,8 @@ def channel_statistics(iter: DataIterator, *names: str, mask_name: str | None = 
         Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979).
 
     Raises:
-        IteratorValidationError: There are no data of such a name, or some are not finite.
+        IteratorValidationError: There are no data of such a name, or some are not finite, or the
+            mask is one of other data.
     """
     if not isinstance(iter, DataIterator):
         raise IteratorValidationError(
@@ -121,8 +122,14 @@ def _get_rows(batch: Batch, name: str, mask_name: str | None) -> np.ndarray:
     """Return all values of a batch that count, as (values, channels)."""
     array = batch[name]
     if mask_name is not None:
-        mask = np.asarray(batch[mask_name])[..., 0] != 0  # of time steps, or of whole sequences
-        array = array[np.broadcast_to(mask, array.shape[:2])]
+        mask = np.asarray(batch[mask_name])[..., 0] != 0
+        shape = array.shape[: max(mask.ndim, 2)]  # the mask of whole sequences has one axis
+        if mask.shape != shape[-mask.ndim :]:
+            raise IteratorValidationError(
+                f"channel_statistics, data {name!r}: expected a mask {(*shape, 1)}, got "
+                f"{mask_name!r} {batch[mask_name].shape}. Compute those of other data apart."
+            )
+        array = array[np.broadcast_to(mask, shape)]
     return np.asarray(array, np.float64).reshape(-1, array.shape[-1])
 
 

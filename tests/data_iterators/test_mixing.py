@@ -156,12 +156,15 @@ X, MASK = RND.normal(3, 2, (4, 6, 2)), np.arange(6)[:, None] % 3 > 0
     [
         (BucketedMinibatches(2, default=SEQUENCES), np.concatenate(SEQUENCES)),
         (Undivided(default=X, mask=MASK, per_sequence=["mask"]), X[:, MASK[:, 0]].reshape(-1, 2)),
+        (Undivided(default=IMAGES, mask=IMAGES[..., :1] > 0.5), IMAGES[IMAGES[..., 0] > 0.5]),
     ],
-    ids=["what is padded", "sequences"],
+    ids=["what is padded", "sequences", "pixels"],
 )
 def test_statistics_leave_out_what_a_mask_does(iterator, kept):
     found = channel_statistics(iterator, "default", mask_name="mask")["default"]
-    np.testing.assert_allclose(found, [kept.mean(axis=0), kept.std(axis=0)])
+    np.testing.assert_allclose(
+        found, [kept.mean(axis=0, dtype=float), kept.std(axis=0, dtype=float)]
+    )
 
 
 @pytest.mark.parametrize("mean", [0.0, 1000.0, 60000.0])
@@ -197,9 +200,11 @@ PLAIN = Undivided(default=IMAGES)
         (PLAIN, [["default"]], None, r"expected data names one by one, got \['"),
         (PLAIN, ["default"], ["m"], r"expected data names one by one, got \['"),
         (Undivided(x=X, m=0 * X[..., :1]), ["x"], "m", ".* got 0 values per channel"),
+        (Minibatches(6, over_s=["x"], x=X, m=X[:2, :, :1]), ["x"], "m",
+         r"data 'x': expected a mask \(4, 6, 1\), got 'm' \(2, 6, 1\)\. Compute those of other"),
         (X, ["x"], None, r"expected a data iterator, such as Undivided.*, got ndarray\.$"),
     ],
-)
+)  # fmt: skip
 def test_statistics_that_there_are_not(iterator, names, mask_name, text):
     with refused(f"^channel_statistics(: |, ){text}"):
         channel_statistics(iterator, *names, mask_name=mask_name)
