@@ -5,7 +5,7 @@ All of them raise a `LayerValidationError`, which names the layer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from brainstorm.constraints import Constraint
@@ -16,6 +16,7 @@ from brainstorm.structure.buffer_structure import BufferStructure, StructureTemp
 
 def check_options(layer: Any) -> None:
     """Check that all options are declared, and that their values are accepted; convert them."""
+    _check_names_of(layer, "expected_kwargs")
     for option in layer.kwargs:
         if option not in layer.expected_kwargs:
             raise layer.fail(unknown("option", option, sorted(layer.expected_kwargs)))
@@ -54,8 +55,20 @@ def _set_option(layer: Any, option: str, value: Any) -> Any:
     return value
 
 
+def _check_names_of(layer: Any, declaration: str) -> None:
+    """Check that a declaration consists of names."""
+    declared = getattr(layer, declaration)
+    if isinstance(declared, str) or not isinstance(declared, Collection):
+        raise layer.fail(f"{declaration}: expected names such as ('default',), got {declared!r}.")
+
+
 def check_templates(layer: Any) -> None:
     """Check the declaration of the inputs."""
+    if not isinstance(layer.expected_inputs, Mapping):
+        raise layer.fail(
+            f"expected_inputs: expected a dict of templates, such as {{'default': "
+            f"StructureTemplate('T', 'B', 'F')}}, got {layer.expected_inputs!r}."
+        )
     for port, template in layer.expected_inputs.items():
         if not isinstance(template, StructureTemplate):
             raise layer.fail(
@@ -76,6 +89,7 @@ def check_names(layer: Any) -> None:
         "needs_in_backward": ("inputs", "outputs", "internals"),
     }
     for declaration, names in choices.items():
+        _check_names_of(layer, declaration)
         for name in getattr(layer, declaration):
             if name not in names:
                 raise layer.fail(unknown(f"name in {declaration}", name, sorted(names)))
