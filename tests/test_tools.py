@@ -282,9 +282,10 @@ def test_arrays_must_fit(function):
     for arrays, text in (
         ((one, Tensor()), ", argument 2: expected data for numpy.asarray, got a Tensor"),
         ((one, one[:, :1]),
-         r": expected arrays \(T, B, ...\) with equal B, got the shapes \[\(1, 2"),
+         r": expected arrays \(T, B, features...\) with equal B, got the shapes \[\(1, 2"),
         ((), ": expected arrays"),
-        ((np.zeros(3),), ": expected arrays"),
+        ((np.zeros((9, 4)), np.zeros((9, 4))),
+         r": expected arrays .* \[\(9, 4\), \(9, 4\)\]\. Rows without time steps need an axis"),
     ):  # fmt: skip
         with pytest.raises(ValidationError, match=f"^{name}{text}"):
             function(*arrays)

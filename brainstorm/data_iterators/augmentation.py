@@ -148,11 +148,20 @@ class Flip(_OfImages):
     Args:
         iter: The iterator to wrap.
         prob_dict: Data name to the probability that a sequence is mirrored; default
-            ``{'default': 0.5}``. The data are (T, B, rows, columns, channels).
+            ``{'default': 0.5}``, unless other data, such as label maps, have as many rows and
+            columns. The data are (T, B, rows, columns, channels).
     """
 
     def __init__(self, iter: DataIterator, prob_dict: Mapping[str, float] | None = None) -> None:
         super().__init__(iter, {"default": 0.5} if prob_dict is None else prob_dict)
+        size = self.data_shapes["default"][:2] if prob_dict is None else None
+        alike = [n for n, s in self.data_shapes.items() if len(s) == 3 and s[:2] == size]
+        if len(alike) > 1:
+            others = " and ".join(repr(name) for name in alike if name != "default")
+            raise self._fail(
+                f"expected the names of the images, because {others} are as large as 'default', "
+                f"e.g. Flip(iter, {dict.fromkeys(alike, 0.5)})"
+            )
         self.prob_dict = self.settings
         self._check_values("probability", self.prob_dict, number(0, 1))
 

@@ -271,7 +271,7 @@ def shuffle_data(*arrays: np.ndarray, seed: int | None = None) -> list[np.ndarra
 
 
 def split(*arrays: np.ndarray, ratios: Sequence[float] = (9, 1)) -> list[list[np.ndarray]]:
-    """Cut arrays (T, B, ...) into parts with sequences in the given ratios.
+    """Cut arrays (T, B, features...) into parts with sequences in the given ratios.
 
     Args:
         arrays: Arrays with equal B.
@@ -292,8 +292,9 @@ def split(*arrays: np.ndarray, ratios: Sequence[float] = (9, 1)) -> list[list[np
 def _of_equal_batch_size(function: str, arrays: Sequence[Any]) -> list[np.ndarray]:
     found = [as_array(array, f"{function}, argument {i}") for i, array in enumerate(arrays, 1)]
     shapes = [array.shape for array in found]
-    if not shapes or min(map(len, shapes)) < 2 or len({shape[1] for shape in shapes}) > 1:
+    if not shapes or min(map(len, shapes)) < 3 or len({shape[1] for shape in shapes}) > 1:
         raise ValidationError(
-            f"{function}: expected arrays (T, B, ...) with equal B, got the shapes {shapes}."
+            f"{function}: expected arrays (T, B, features...) with equal B, got the shapes "
+            f"{shapes}. Rows without time steps need an axis: x[None]."
         )
     return found

@@ -421,6 +421,18 @@ def test_what_is_no_image(cls):
             cls(source(), {"labels": 1}, 1)
 
 
+def test_images_and_label_maps_are_not_mirrored_apart_by_default():
+    maps = di.Undivided(default=IMAGES, maps=IMAGES[..., :1], small=IMAGES[:, :, 1:])
+    text = (
+        "Flip: expected the names of the images, because 'maps' are as large as 'default', e.g. "
+        "Flip(iter, {'default': 0.5, 'maps': 0.5})"
+    )
+    with refused(f"^{re.escape(text)}$"):
+        di.Flip(maps)
+    assert set(di.Flip(maps, {"default": 0.5}).prob_dict) == {"default"}
+    assert di.Flip(di.Undivided(default=IMAGES, small=IMAGES[:, :, 1:])).prob_dict
+
+
 def test_images_are_the_default():
     with refused("^Flip: unknown data name 'default'. Choices are: x"):
         di.Flip(di.Undivided(x=IMAGES))
