@@ -206,6 +206,24 @@ def test_only_whole_sequences_of_one_length_are_extracted(net, tmp_path, batches
     assert list(tmp_path.iterdir()) == [file]
 
 
+def test_rows_of_unknown_order_are_not_extracted(net, tmp_path, predictions):
+    data = {"cut_according_to": None, "default": X, "targets": Y, "mask": M}
+    shuffled, balanced = di.Minibatches(3, **data), di.Minibatches(3, np.ones(N), **data)
+    text = (
+        r"^extract: expected rows in the order of the data, but this Minibatches shuffles them\. U"
+    )
+    for batches in (shuffled, balanced, di.AddGaussianNoise(shuffled, {"default": 0.0})):
+        for run, more in ((extract, []), (extract_and_save, [tmp_path / "rows.hdf5"])):
+            with pytest.raises(ValidationError, match=text):
+                run(net, batches, ["Output.outputs.predictions"], *more)
+    path = "Output.outputs.predictions"
+    found = extract(net, shuffled, ["Input.outputs.default", path])
+    rows = found["Input.outputs.default"]
+    order = [np.abs(X - rows[:, i : i + 1]).sum(axis=(0, 2)).argmin() for i in range(N)]
+    assert sorted(order) == list(range(N))
+    np.testing.assert_allclose(found[path], predictions[0][:, order])
+
+
 def test_extract_of_one_row_per_sequence_over_different_lengths():
     inp, pooled = Input({"default": ("T", "B", 2)}), TimePooling("avg", name="Pooled")
     inp >> pooled

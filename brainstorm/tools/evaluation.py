@@ -147,7 +147,7 @@ def extract(network: Any, iter: Any, buffer_names: str | Sequence[str]) -> dict[
 
     Args:
         network: The network.
-        iter: A data iterator; one that does not shuffle keeps the rows in order.
+        iter: A data iterator. It may shuffle only if outputs of the Input are among the buffers.
         buffer_names: Dotted path or paths, e.g. ``'Lstm.outputs.default'``.
 
     Returns:
@@ -158,7 +158,7 @@ def extract(network: Any, iter: Any, buffer_names: str | Sequence[str]) -> dict[
     Raises:
         NetworkValidationError: A buffer does not grow with the batch, or with a T that changes.
         ValidationError: There is no network, no data iterator, or no batch, or batches are parts of
-            sequences.
+            sequences, or their order is not known.
     """
     parts: dict[str, list[np.ndarray]] = {}
     for batch in _extract_batches(network, iter, buffer_names):
@@ -208,6 +208,7 @@ def _extract_batches(
     if not isinstance(names, Iterable) or not (names := list(names)):
         raise ValidationError(f"extract: expected a path or a list of paths, got {names!r}.")
     axes = {path: _batch_axis(network, path) for path in names}
+    _check_order(iter, names)
     lengths: dict[str, int] = {}
     with network.separate_statistics():
         for number in run_network(network, _wholes(iter(handler=network.handler))):
@@ -224,6 +225,17 @@ def _extract_batches(
     if not lengths:
         raise ValidationError(
             "extract: expected at least one batch of the data iterator, got none."
+        )
+
+
+def _check_order(iter: Any, names: Sequence[str]) -> None:
+    """Check that the order of rows is that of the data, or that the data are extracted, too."""
+    while hasattr(iter, "iter"):  # of a wrapper
+        iter = iter.iter
+    if getattr(iter, "shuffle", False) and not any(name.startswith("Input.") for name in names):
+        raise ValidationError(
+            f"extract: expected rows in the order of the data, but this {type(iter).__name__} "
+            f"shuffles them. Use shuffle=False, or extract 'Input.outputs.default' as well."
         )
 
 
