@@ -34,8 +34,22 @@ def check_options(layer: Any) -> None:
             raise layer.fail(f"expected {constraint.expected}, got nothing.", option=option)
 
 
-def change_option(layer: Any, option: str, value: Any) -> Any:
-    """Set an option of an existing layer, if it may be changed; return it as it is kept."""
+def check_attribute(layer: Any, name: str, value: Any) -> Any:
+    """Return the new value of an attribute of an existing layer, as it is kept.
+
+    Options are set if they may be changed. Layers of the library have no other public attributes
+    than those they were made with.
+    """
+    is_built_in = type(layer).__module__.startswith("brainstorm.")
+    if name in (layer.expected_kwargs if is_built_in else layer.changeable_kwargs):
+        return _change_option(layer, name, value)
+    is_known = name.startswith("_") or name in vars(layer) or hasattr(type(layer), name)
+    if is_built_in and not is_known:
+        raise layer.fail(unknown("option that can be changed", name, layer.changeable_kwargs))
+    return value
+
+
+def _change_option(layer: Any, option: str, value: Any) -> Any:
     if option not in layer.changeable_kwargs:
         raise layer.fail(
             f"it is fixed when the network is built, got {value!r}. Build another network, and "

@@ -91,7 +91,7 @@ class Layer(Traceable):
     #: Buffers that must be adjacent: category to tuples of names; see `BufferView.joint`.
     joint_buffers: Mapping[str, Iterable[tuple[str, ...]]] = {}
 
-    _watched: Collection[str] = ()  # none until it is constructed
+    _is_built = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -140,12 +140,11 @@ class Layer(Traceable):
             self._take_sequences(given)
         _declarations.check_names(self)
         _declarations.check_connections(self)
-        is_built_in = type(self).__module__.startswith("brainstorm.")
-        self._watched = tuple(self.expected_kwargs if is_built_in else self.changeable_kwargs)
+        self._is_built = True
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in self._watched:
-            value = _declarations.change_option(self, name, value)
+        if self._is_built:
+            value = _declarations.check_attribute(self, name, value)
         super().__setattr__(name, value)
 
     def _set_up(self) -> None:

@@ -61,6 +61,7 @@ class DropoutLayerImpl(Layer):
     needs_in_backward = ("internals",)
     depends_on_mode = True
     can_overwrite = ("input_deltas",)
+    stream: Any = None  # of the handler
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         self.is_inplace = kwargs.get("inplace", False)

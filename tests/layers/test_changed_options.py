@@ -125,3 +125,14 @@ def test_options_of_own_layers_are_kept_if_the_class_says_so(changeable, expecte
     if changeable and isinstance(expected, dict):
         with pytest.raises(LayerValidationError, match="'count': expected a finite number >= 0"):
             layer.count = -1
+
+
+def test_options_that_a_layer_does_not_have_are_refused() -> None:
+    layer = network().layers["Dropout"]
+    text = (
+        r"^layer 'Dropout' \(Dropout\): unknown option that can be changed 'dropprob'\. Choices "
+        r"are: drop_prob\. Did you mean 'drop_prob'\?$"
+    )
+    with pytest.raises(LayerValidationError, match=text):
+        layer.dropprob = 0.1  # type: ignore[attr-defined]
+    layer._note = layer.forward_pass = layer.backward_pass  # type: ignore[attr-defined]
