@@ -138,6 +138,15 @@ def test_rows_of_a_network_are_those_of_steps_or_of_sequences() -> None:
     assert net.get_rows("Input.outputs.mask").shape == (T * N, 1)
 
 
+def test_rows_of_a_network_may_be_pixels() -> None:
+    net = Network.from_layer(bl.Input({"default": ("T", "B", 4, 5, 3)}))
+    x = np.random.RandomState(0).rand(2, 3, 4, 5, 3)
+    net.provide_external_data({"default": x})
+    for by_pixel, features in ((False, 60), (True, 3)):
+        rows = net.get_rows("Input.outputs.default", by_pixel)
+        np.testing.assert_allclose(rows, x.reshape(-1, features), rtol=1e-6)
+
+
 def test_regression_of_sequences_is_scored() -> None:
     inp = bl.Input({"default": ("T", "B", 2), "targets": ("B", 2)})
     error = bl.SquaredError(name="Error")
