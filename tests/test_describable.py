@@ -309,7 +309,9 @@ def test_a_description_is_checked_as_by_the_constructor(name):
             assert texts[0] == texts[1], (option, value)
 
 
-@pytest.mark.parametrize("name", CHECKED.keys() - {"Uniform"})  # whose ends have a finite distance
+@pytest.mark.parametrize(
+    "name", sorted(CHECKED.keys() - {"Uniform"})
+)  # whose ends have a finite distance
 def test_infinite_numbers_come_back_from_strict_json(name):
     numbers = [n for n, value in vars(CHECKED[name]).items() if type(value) in (int, float)]
     for option in inspect.signature(type(CHECKED[name])).parameters.keys() & numbers:
