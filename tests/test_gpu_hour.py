@@ -143,7 +143,7 @@ def test_a_part_that_ends_ends_what_it_started(ends, tmp_path, sanitizer):
         assert process.wait() == (143 if "terminated" in ends else 0)
         assert not Results(tmp_path / "part4.jsonl").lines
         os.set_blocking(held.fileno(), True)
-        assert held.read() in ("", "begun\n")  # this ends when all have ended that could write
+        assert set(held.read().split()) <= {"begun"}  # read when all have ended that could write
 
 
 @needs_cuda

@@ -229,6 +229,7 @@ class Network(NetworkPasses, Describable):
         for batch, *sizes in split_batch(given_data, self._check_data, batch_size):
             with self._buffer_manager.turn:
                 self._provide(batch, *sizes)
+                self._made_up = missing
                 manager, depends = self._buffer_manager, self._what_passes_depend_on
                 self._traces.run(manager, depends, compute, (*outputs, missing))
                 for path, structure in outputs.items():

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import NetworkValidationError, shown
+from brainstorm.errors import MissingDataError, NetworkValidationError, shown
 from brainstorm.handlers.traces import Trace
 from brainstorm.interrupts import uninterrupted
 from brainstorm.network.parameters import NetworkParameters, each_modifier
@@ -35,6 +35,8 @@ class NetworkPasses(NetworkParameters):
         super().__init__(*args)
         self._keep_input_deltas = False
         self._check_data = DataCheck(self.layers[INPUT].out_shapes)
+        #: Inputs of the present batch that `predict` has set to zero.
+        self._made_up: Collection[str] = ()
         self._passes = Passes(self.layers, self._buffer_manager, keep_input_deltas=False)
 
     @property
@@ -92,6 +94,19 @@ class NetworkPasses(NetworkParameters):
         with self._buffer_manager.turn:
             T, B, S = (1 if all_inputs else size or 1 for size in self._buffer_manager.sizes)
             self._provide(data, *self._check_data(data, all_inputs, (T, B, S)))
+            self._made_up = [name for name in self._made_up if name not in data]
+
+    def check_complete(self) -> None:
+        """Raise an error if the present batch is one of `predict`, without all data.
+
+        Raises:
+            MissingDataError: Data are missing.
+        """
+        if self._made_up:
+            raise MissingDataError(
+                f"data for {', '.join(map(repr, self._made_up))} is missing: the present batch is "
+                f"that of net.predict. Call provide_external_data after it."
+            )
 
     def _provide(self, data: Data, *sizes: int) -> None:
         """Provide data whose T, B and S `DataCheck` has returned."""

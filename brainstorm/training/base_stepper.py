@@ -206,11 +206,15 @@ class TrainingStepper(UpdateRule):
 
         After the first steps, nothing is allocated. A batch whose passes raise an error does not
         count: the next one takes its place in the update.
+
+        Raises:
+            MissingDataError: The batch is one of `net.predict`, without targets.
         """
         if self._traces is None:
             raise TrainingError(f"{type(self).__name__}.run: expected start(net) before it.")
         # Threads that change the stepper wait, too; but processes wait for each other in a reducer.
         with self.net.alone() if self.reducer is None else contextlib.nullcontext():
+            self.net.check_complete()
             begins = not self.is_within_update
             self.steps += begins
             self.refresh()

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from brainstorm.errors import NetworkValidationError
+from brainstorm.errors import MissingDataError, NetworkValidationError
 from brainstorm.handlers import DebugHandler, NativeHandler, NumpyHandler
 from brainstorm.layers import BatchNorm, Clockwork, Dropout, FullyConnected, Lstm
 from brainstorm.layers.base_layer import Layer
@@ -406,6 +406,25 @@ def test_a_method_that_a_stepper_was_given_is_called_at_every_step():
     stepper.step = lambda: (calls.append(1), original())
     train(net, stepper, [batch(seed=i) for i in range(5)])
     assert len(calls) == 5
+
+
+@pytest.mark.parametrize("make", [SgdStepper, CountingStepper])
+def test_the_data_of_a_prediction_are_no_batch_to_train_on(make):
+    """Its targets are zeros."""
+    net, stepper = network(FullyConnected(4)), make(0.1)
+    train(net, stepper, [batch()])
+    before, given = net.get("parameters"), batch(seed=1)
+    net.predict(given["default"])
+    net.provide_external_data({"default": given["default"]}, all_inputs=False)
+    text = "data for 'targets' is missing: the present batch is that of net.predict. Call provide_e"
+    with pytest.raises(MissingDataError, match=text):
+        stepper.run()
+    np.testing.assert_array_equal(net.get("parameters"), before)
+    assert stepper.steps == 1
+    for complete in (net.provide_external_data, net.predict):
+        complete(given)
+        stepper.run()
+    assert stepper.steps == 3
 
 
 def test_what_needs_no_other_traces():
