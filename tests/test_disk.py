@@ -312,7 +312,8 @@ from tests.networks import trainable
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 net, path = trainable(), sys.argv[1]
-data = Minibatches(100, shuffle=False, default=np.ones((1, 4000, 4)), targets=np.zeros((1, 4000, 1)))
+arrays = {"default": np.ones((1, 4000, 4)), "targets": np.zeros((1, 4000, 1))}
+data = Minibatches(100, shuffle=False, **arrays)
 unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 for size in (0, 100, 3000, 20_000, 10**9):
     for write in (
