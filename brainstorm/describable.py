@@ -192,9 +192,9 @@ class Describable:
     @reprlib.recursive_repr()
     def __repr__(self) -> str:
         """Return a call that creates it: the first argument, and those that are not defaults."""
-        given = []
+        given, attributes = [], _attributes(self)
         for i, (name, known) in enumerate(inspect.signature(type(self)).parameters.items()):
-            value = _attributes(self).get(name, known.default)
+            value = attributes.get(name, known.default)
             if value is known.empty or (_equal(value, known.default) and (i or not value)):
                 continue
             given.append(f"{name}={SHORT.repr(value)}")

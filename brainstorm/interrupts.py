@@ -103,8 +103,8 @@ _replaced: dict[int, Any] = {}
 @contextlib.contextmanager
 def interruptible(blocks: Sequence[Listener] = _blocks) -> Iterator[None]:
     """Let signals in for a ``with`` block within one that is `uninterrupted`."""
-    present = [block for block in blocks[::-1] if isinstance(block, uninterrupted)]
-    present = present if is_main_thread() else []
+    innermost_first = blocks[::-1] if is_main_thread() else []
+    present = [block for block in innermost_first if isinstance(block, uninterrupted)]
     for block in present:
         block.lets_in = True
     try:

@@ -137,7 +137,7 @@ class DataIterator(ShownAsTree, Seedable):
 
     def batch_axis(self, name: str) -> int:
         """Return the axis of the sequences in the data called `name`."""
-        return 0 if name in self.per_sequence else 1
+        return len(self.axes(name)) - 1
 
     def axes(self, name: str) -> str:
         """Return the axes before the features of the data called `name`: 'TB', 'SB' or 'B'."""

@@ -101,9 +101,6 @@ class BucketedMinibatches(PlannedBatches):
             ) from None
         return [as_array(array, f"data {name!r}") for array in listed]
 
-    def _time(self, name: str) -> str:
-        return "S" if name in self.over_s else "T"
-
     def _features(self, name: str, array: np.ndarray) -> tuple[int, ...]:
         return array.shape[self.batch_axis(name) :]
 
@@ -133,7 +130,7 @@ class BucketedMinibatches(PlannedBatches):
             if array.dtype.kind not in NUMBERS or array.ndim < 1 + axis or 0 in array.shape:
                 remedy = f". If there is one row for each sequence, say so: per_sequence=[{name!r}]"
                 raise self._fail(
-                    f"sequence {number}: expected numbers ({f'{self._time(name)}, ' * axis}"
+                    f"sequence {number}: expected numbers ({f'{self.axes(name)[0]}, ' * axis}"
                     f"features...), got shape {array.shape} and dtype {array.dtype}"
                     f"{remedy * (axis and array.ndim < 2)}",
                     name,
@@ -146,7 +143,7 @@ class BucketedMinibatches(PlannedBatches):
                     name,
                 )
             if axis:
-                steps, reference = lengths.setdefault(self._time(name), (len(array), name))
+                steps, reference = lengths.setdefault(self.axes(name)[0], (len(array), name))
                 if steps != len(array):
                     raise self._fail(
                         f"sequence {number}: expected {steps} time steps as in {reference!r}, got "
@@ -180,7 +177,7 @@ class BucketedMinibatches(PlannedBatches):
                 rows = [arrays[index] for index in indices]
                 batch[name] = np.array(rows, arrays[0].dtype).reshape(-1, *arrays[0].shape)
                 continue
-            time = self._time(name)
+            time = self.axes(name)[0]
             shape = (*batch[MASKS[time]].shape[:2], *self.data_shapes[name])
             padded = np.zeros(shape, arrays[0].dtype)
             for place, index in enumerate(indices):
