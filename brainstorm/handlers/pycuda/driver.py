@@ -26,7 +26,6 @@ import numpy as np
 from brainstorm.errors import (
     BrainstormError,
     DeviceError,
-    HandlerValidationError,
     MissingDependencyError,
     OutOfMemoryError,
 )
@@ -201,7 +200,7 @@ class Memory:
 
 
 class Device:
-    """A GPU, with the streams and the scratch memory of one handler.
+    """A GPU, with the streams and the scratch memory of all its handlers.
 
     Args:
         index: Number of the GPU, as in CUDA.
@@ -220,10 +219,6 @@ class Device:
 
     def __init__(self, index: int) -> None:
         driver = load_driver()
-        if not isinstance(index, int) or isinstance(index, bool) or index < 0:
-            raise HandlerValidationError(
-                f"PyCudaHandler(device): expected the number of a GPU, got {index!r}"
-            )
         count = driver.Device.count()
         if index >= count:
             names = ", ".join(f"{i}: {driver.Device(i).name()}" for i in range(count)) or "none"
@@ -256,7 +251,7 @@ class Device:
         #: Zeros, by which the blocks of a reduction find the last one; see `render_cuda`.
         self.tickets = Memory(self, 4 * BUSY)
         self.clear(self.tickets)
-        #: Copies an array of the host to a `DeviceArray`; set by the handler.
+        #: Copies an array of the host to a `DeviceArray`; see `find_device`.
         self.upload: Callable[[Any, Any], None]
 
     def enter(self) -> None:

@@ -57,11 +57,15 @@ def element_walk(
     )
 
 
+def copying_walk(source: Any, target: Any, add: bool = False, body: tuple[Line, ...] = ()) -> Walk:
+    """Return the loop that copies an array to one of the same shape and any dtype, or adds it."""
+    loop, axes = copying_loop(source, target, add, body)
+    return Walk(loop, axes.sizes, axes.strides, (source.address, target.address), ())
+
+
 def converting_walk(source: Any, target: Any, add: bool = False) -> Walk:
     """Return the loop that converts float32 to bfloat16, or bfloat16 to float32, or adds it.
 
     Both arrays have the same shape; bfloat16 is stored as uint16.
     """
-    body = _ROUNDING if source.dtype == np.float32 else _WIDENING
-    loop, axes = copying_loop(source, target, add, body)
-    return Walk(loop, axes.sizes, axes.strides, (source.address, target.address), ())
+    return copying_walk(source, target, add, _ROUNDING if source.dtype == np.float32 else _WIDENING)

@@ -22,13 +22,13 @@ from brainstorm.handlers.pycuda.blas import PROVIDERS
 from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.compilers import find_compiler
 from brainstorm.handlers.pycuda.cudnn import Cudnn
-from brainstorm.handlers.pycuda.driver import Device, Memory, load_driver
+from brainstorm.handlers.pycuda.driver import Memory, load_driver
 from brainstorm.handlers.pycuda.fusing import Piece
 from brainstorm.handlers.pycuda.graphs import Graph
 from brainstorm.handlers.pycuda.launches import Launch, load
 from brainstorm.handlers.pycuda.modules import modules_of
 from brainstorm.handlers.pycuda.programs import DeviceProgram
-from brainstorm.handlers.pycuda.transfers import Uploads
+from brainstorm.handlers.pycuda.transfers import find_device
 from brainstorm.handlers.traces import Trace
 from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
@@ -86,7 +86,11 @@ class PyCudaHandler(Lowering):
                     f"PyCudaHandler({name}): expected one of {', '.join(map(repr, choices))}, got "
                     f"{self._options[name]!r}"
                 )
-        self._device, self._compute = Device(device), compute
+        if type(device) is not int or device < 0:
+            raise HandlerValidationError(
+                f"PyCudaHandler(device): expected the number of a GPU, got {device!r}"
+            )
+        self._device, self._compute = find_device(device), compute
         self._modules = modules_of(device)
         self._blas = PROVIDERS[cublas](self._device, compute)
         self._cudnn = Cudnn.found(self._device, compute)
@@ -95,7 +99,6 @@ class PyCudaHandler(Lowering):
         #: Memory to the matrices in it, by their places: what they are rounded to.
         self._halves: weakref.WeakKeyDictionary[Memory, dict[Any, DeviceArray]]
         self._halves = weakref.WeakKeyDictionary()
-        self._device.upload = Uploads(self._device, self._copy)
 
         self.dtype = np.dtype(np.float32)
         self.context = f"cuda:{device}"
@@ -149,6 +152,8 @@ class PyCudaHandler(Lowering):
     def _build_calls(
         self, name: str, builder: Callable[..., Any], arguments: Mapping[str, Any]
     ) -> list[Building]:
+        for array in arguments.values():
+            self._check_device(name, array)
         with self._device.lock:
             building = Building(self, name)
             builder(building, **arguments)
@@ -156,9 +161,19 @@ class PyCudaHandler(Lowering):
         return [building]
 
     def _build_program(self, made: DeviceProgram, *given: Any) -> list[Building]:
+        for array in itertools.chain(*given[:2]):
+            self._check_device(made.program.name, array)
         return self._build_calls(
             made.program.name, lambda building: made.collect(building, *given), {}
         )
+
+    def _check_device(self, name: str, array: Any) -> None:
+        device = getattr(array, "device", self._device)
+        if device is not self._device:
+            raise HandlerValidationError(
+                f"{name}: expected arrays on {self._device.name} (number {self._device.index}), got "
+                f"{array!r} (number {device.index}). Copy it: handler.create_from_numpy(x.get())."
+            )
 
     def new_lane(self) -> Any:
         memo, partial = self.memo, functools.partial
@@ -201,12 +216,6 @@ class PyCudaHandler(Lowering):
             for graph in graphs:
                 graph.capture()
         return functions
-
-    def _copy(self, source: DeviceArray, target: DeviceArray) -> None:
-        """Copy an array to another one of any dtype."""
-        building = Building(self, "copy")
-        building.copy(source, target)
-        building()
 
     # -- memory ------------------------------------------------------------------------------
 

@@ -10,7 +10,8 @@ arrays do not use pinned memory: the driver copies them, in the order of the ope
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+import weakref
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,36 @@ from brainstorm.handlers.pycuda.driver import (
     load_driver,
     pushed,
 )
+from brainstorm.handlers.pycuda.elements import copying_walk
+from brainstorm.handlers.pycuda.fusing import Piece, launched
+from brainstorm.handlers.pycuda.launches import load
+from brainstorm.handlers.pycuda.modules import modules_of
 
 #: Bytes: maximum of a small array, of both halves, and of arrays that use pinned memory.
 SMALL, RING, MOST_PINNED = 16 << 10, 256 << 10, 64 << 20
 
+_devices: weakref.WeakValueDictionary[int, Device] = weakref.WeakValueDictionary()
+_finding = threading.Lock()
+
 #: dtypes that are sent unchanged and converted on the GPU; others are converted on the host.
 _SENT = frozenset(map(np.dtype, ("bool", "uint8", "int8", "uint16", "int16", "float32")))
+
+
+def find_device(index: int) -> Device:
+    """Return a GPU by its number, the same for all handlers.
+
+    So everything in its memory is computed in one order, whichever handlers the arrays are of.
+
+    Raises:
+        MissingDependencyError: PyCUDA is not installed.
+        DeviceError: There is no driver, no such GPU, or it is too old.
+    """
+    with _finding:
+        device = _devices.get(index)
+        if device is None:
+            device = _devices[index] = Device(index)
+            device.upload = Uploads(device)
+    return device
 
 
 def _pinned(size: int, device: Device) -> np.ndarray:
@@ -88,10 +113,10 @@ class _Staging:
 
 
 class Uploads:
-    """Copies arrays from the host; `copy` converts one on the GPU to another one."""
+    """Copies arrays from the host."""
 
-    def __init__(self, device: Device, copy: Callable[[DeviceArray, DeviceArray], None]) -> None:
-        self._device, self._copy = device, copy
+    def __init__(self, device: Device) -> None:
+        self._device = device
         self._send = load_driver().memcpy_htod_async
         self._ring, self._staging = _Ring(device), [_Staging(device) for _ in range(2)]
         leave_with(self, device, self._ring, *self._staging)
@@ -125,6 +150,12 @@ class Uploads:
         guarded("copying to the GPU", self._send, whole.address, values, self._device.stream)
         if whole is not array:
             self._copy(whole, array)
+
+    def _copy(self, source: DeviceArray, target: DeviceArray) -> None:
+        """Copy an array to another one of any dtype."""
+        launch = launched(self._device, Piece.of_loop(copying_walk(source, target), None))
+        load(modules_of(self._device.index), self._device, [launch])
+        guarded("converting on the GPU", launch.run)
 
     def _stage(self, values: np.ndarray, array: DeviceArray) -> None:
         device = self._device

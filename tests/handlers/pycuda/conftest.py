@@ -1,8 +1,11 @@
 """A handler on the GPU, or on the tests' CUDA driver for machines without one."""
 
+import weakref
+
 import pytest
 
 from brainstorm.handlers import PyCudaHandler
+from brainstorm.handlers.pycuda import transfers
 from tests import cudashim
 
 MISSING = cudashim.available()
@@ -21,7 +24,13 @@ def _fresh_driver():
 
 
 @pytest.fixture
-def shim():
+def no_device(monkeypatch):
+    """New handlers share no device with those of other tests, and find it as it is then."""
+    monkeypatch.setattr(transfers, "_devices", weakref.WeakValueDictionary())
+
+
+@pytest.fixture
+def shim(no_device):
     """What only the driver of the tests can do: counting, memory limits, failing."""
     if not cudashim.installed_here():
         pytest.skip("THIS NEEDS THE TESTS' CUDA DRIVER, AND THERE IS A REAL ONE")

@@ -14,6 +14,7 @@ from brainstorm.handlers.pycuda import images, pycuda_handler, recurrences
 from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.launches import Launch
 from brainstorm.handlers.pycuda.modules import modules_of
+from brainstorm.optree import formula
 from brainstorm.testing import HANDLER_PROPERTIES, check_handler, handler_harness
 from brainstorm.testing.handler_harness import HandlerHarness
 from tests.handlers.running import graph_of, in_threads, on
@@ -194,7 +195,7 @@ def test_bad_arguments(options, text):
         PyCudaHandler(**options)
 
 
-def test_it_may_be_collected_in_any_thread():
+def test_it_may_be_collected_in_any_thread(no_device):
     """PyCUDA warns where it cannot destroy something, and warnings are errors here."""
     handler = PyCudaHandler(seed=1)
     on(handler, np.ones((300, 300)))
@@ -229,6 +230,23 @@ def test_threads_may_share_it(monkeypatch):
     assert results == [True] * 20
 
 
+@pytest.mark.parametrize("replayed", [False, True])
+def test_handlers_of_a_gpu_work_in_one_order(replayed, shim):
+    """One may be given the arrays of another one, as a network the outputs of another network."""
+    shim.set_option("late", 1)
+    first, second = PyCudaHandler(seed=1), PyCudaHandler(seed=2, compute="bf16")
+    x, y = on(first, np.ones((300, 300))), second.zeros((300, 300))
+
+    def steps():
+        second.mult_st(2.0, x, x)
+        second.copy_to(x, y)
+
+    graph_of(second, steps)() if replayed else steps()
+    first.mult_st(3.0, y, y)
+    assert (x.get() == 2).all()
+    assert (y.get() == 6).all()
+
+
 def test_several_devices(shim):
     shim.set_option("devices", 2)
     first, second = PyCudaHandler(seed=1), PyCudaHandler(seed=1, device=1)
@@ -238,5 +256,8 @@ def test_several_devices(shim):
         for h, array in zip((first, second), x, strict=True):
             h.mult_st(2.0, array, array)
     assert [a.__dlpack_device__() for a in x] == [(2, 0), (2, 1)]
+    for work in (lambda: second.copy_to(*x), lambda: second.compute(formula(lambda a: -a), x[:1], x[1:])):
+        with pytest.raises(HandlerValidationError, match=r"\(number 1\), got .* \(number 0\)"):
+            work()
     for array in x:
         np.testing.assert_array_equal(array.get(), np.arange(6) * 8)
