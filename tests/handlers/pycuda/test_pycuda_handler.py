@@ -256,7 +256,10 @@ def test_several_devices(shim):
         for h, array in zip((first, second), x, strict=True):
             h.mult_st(2.0, array, array)
     assert [a.__dlpack_device__() for a in x] == [(2, 0), (2, 1)]
-    for work in (lambda: second.copy_to(*x), lambda: second.compute(formula(lambda a: -a), x[:1], x[1:])):
+    for work in (
+        lambda: second.copy_to(*x),
+        lambda: second.compute(formula(lambda a: -a), x[:1], x[1:]),
+    ):
         with pytest.raises(HandlerValidationError, match=r"\(number 1\), got .* \(number 0\)"):
             work()
     for array in x:
