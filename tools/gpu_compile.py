@@ -19,7 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from brainstorm.handlers.pycuda.compilers import Nvrtc, RefusedError
-from tools.gpu_sources import kernel_sources
+from brainstorm.handlers.pycuda.recurrence_parts import CLUSTERED
+from tools.gpu_sources import CLUSTERS, kernel_sources
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 #: No remarks about what is not used: op-trees name all they get.
@@ -88,7 +89,11 @@ def compile_all(name: str, compiler: Compiler, architectures: Sequence[str]) -> 
         for stem, source in kernel_sources().items():
             paths.append(Path(folder) / f"{stem}.cu")
             paths[-1].write_text(source)
-        pairs = list(itertools.product(paths, architectures))
+        pairs = [
+            (path, architecture)
+            for path, architecture in itertools.product(paths, architectures)
+            if path.stem != CLUSTERS or int(architecture.removeprefix("sm_")) >= CLUSTERED
+        ]
         results = list(pool.map(lambda pair: compile_one(compiler, *pair), pairs))
     for (path, architecture), (fine, text) in zip(pairs, results, strict=True):
         if text or not fine:

@@ -19,7 +19,8 @@ from brainstorm.handlers.pycuda.elements import converting_walk, element_walk
 from brainstorm.handlers.pycuda.fusing import Piece, fused
 from brainstorm.handlers.pycuda.groups import Group, split, walks_of
 from brainstorm.handlers.pycuda.modules import FILES, Kernel, file_source, loop_kernel, source_of
-from brainstorm.handlers.pycuda.recurrences import LoopsPart, ProductPart, Recurrence
+from brainstorm.handlers.pycuda.recurrence_parts import CLUSTERED, LoopsPart, ProductPart
+from brainstorm.handlers.pycuda.recurrences import Recurrence
 from brainstorm.handlers.pycuda.structures import structure_of
 from brainstorm.handlers.specialized_program import Loops
 from brainstorm.optree import Formula, Program, formula
@@ -43,20 +44,25 @@ _ELEMENTS = {
 }
 
 
+#: The source that only GPUs from `CLUSTERED` on take.
+CLUSTERS = "clusters"
+
+
 def kernel_sources() -> dict[str, str]:
     """Return CUDA C that compiles by itself: what is written by hand, and rendered op-trees.
 
     Returns:
         A name for each file's content: those of the kernels that are written by hand, and one of
         op-trees that have every operator's text and every kind of loop, in both sizes of indices;
-        and one of recurrences.
+        and of recurrences, by one block and by `CLUSTERS`.
     """
     written = {file: f"{CUDA_HEAD}\n{file_source(file)}" for file in FILES}
     structures = {structure_of(group) for group in _groups()}
     for index in ("int", "ptrdiff_t"):
         kernels = [loop_kernel(dataclasses.replace(one, index=index)) for one in structures]
         written[f"op_trees_{index}"] = source_of(kernels)
-    written["recurrences"] = source_of(list(_recurrences()))
+    written["recurrences"] = source_of(list(_recurrences(100)))
+    written[CLUSTERS] = source_of(list(_recurrences(256)))
     return written
 
 
@@ -114,9 +120,10 @@ def _groups() -> Iterator[Group]:
     yield Group((converting_walk(_array("u2"), _array("f"), add=True),))
 
 
-def _recurrences() -> Iterator[Kernel]:
-    """Yield recurrences of the sizes of an LSTM with 100 units, whose matrix is kept or changes."""
-    rows, size = 10, 100
+def _recurrences(size: int) -> Iterator[Kernel]:
+    """Yield recurrences of an LSTM with so many units, whose matrix is kept or changes."""
+    device: Any = types.SimpleNamespace(arch=f"sm_{CLUSTERED}", shared=192 << 10, stream=None)
+    rows = 10
     for turned, move in itertools.product((False, True), (0, 4)):
         n, k = (4 * size, size) if turned else (size, 4 * size)
         a, b, out = (aligned_zeros(shape, "f") for shape in ((rows, k), (n, k), (rows, n)))
@@ -124,9 +131,9 @@ def _recurrences() -> Iterator[Kernel]:
         ldb = k if turned else n
         product = Product(*addresses, False, turned, rows, n, k, k, ldb, n, True)
         (piece,) = _pieces(activation_formula("tanh").program(out), out, [out], False)
-        parts = [ProductPart(product), LoopsPart([split(piece.walks[0], (rows, n))])]
+        parts = [ProductPart(device, product), LoopsPart([split(piece.walks[0], (rows, n))])]
         moves = [(0, move, 0), (0,) * len(parts[1].pointers)]
-        yield Recurrence(rows, 9, parts, moves).kernel(48 << 10)[0]
+        yield Recurrence(device, rows, 9, parts, moves).launch(()).kernel
 
 
 def _array(type_: str) -> Any:

@@ -54,15 +54,15 @@ def render_cuda(structure: Structure, name: str) -> str:
     return _Kernel(structure, name).render()
 
 
-def render_step(structure: Structure, name: str) -> str:
+def render_step(structure: Structure, name: str, blocks: int) -> str:
     """Return the CUDA C of a function that does a row of loops, in one of several steps.
 
-    It is for loops side by side over rows and columns, without reductions; the threads of a block
-    share the columns. It takes a structure ``<name>_arguments`` like that of a kernel, with
-    ``ptrdiff_t d[]`` behind the addresses: how many bytes they move from step to step; and the
-    numbers of the step and of the row.
+    It is for loops side by side over rows and columns, without reductions; the threads of a cluster
+    of so many blocks share the columns. It takes a structure ``<name>_arguments`` like that of a
+    kernel, with ``ptrdiff_t d[]`` behind the addresses: how many bytes they move from step to step;
+    and the numbers of the step and of the row.
     """
-    return _Kernel(structure, name).render_step()
+    return _Kernel(structure, name).render_step(blocks)
 
 
 class _Kernel:
@@ -103,14 +103,16 @@ class _Kernel:
         self.put("}")
         return "\n".join(self.lines) + "\n"
 
-    def render_step(self) -> str:
+    def render_step(self, blocks: int) -> str:
         self.arguments(f"ptrdiff_t d[{self.counts[0]}];")
         self.put("static __device__ __forceinline__")
         step = f"const {self.name}_arguments &a, ptrdiff_t step, {self.index} i0"
         self.put(f"void {self.name}({step}) {{")
         self.arrays(" + step * a.d[{}]")
-        self.put(f"const {self.index} n1 = a.n[1];")
-        self.put(f"for ({self.index} i1 = threadIdx.x; i1 < n1; i1 += blockDim.x) {{")
+        self.put(f"const {self.index} part = (a.n[1] + {blocks - 1}) / {blocks};")
+        self.put(f"const {self.index} start = blockIdx.x % {blocks} * part;")
+        self.put(f"const {self.index} end = start + part < a.n[1] ? start + part : a.n[1];")
+        self.put(f"for ({self.index} i1 = start + threadIdx.x; i1 < end; i1 += blockDim.x) {{")
         for part in self.parts:
             with part.scope():
                 part.one_thread()

@@ -17,7 +17,8 @@ COMPILE += ["-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0"]
 PREPROCESS = ["-D__CUDASHIM__=1", "-D__CUDACC__=1", "-D__CUDA_ARCH__=900"]
 WITH_VALUE = {"-code", "--gpu-code", "-gencode", "--compiler-options", "-Xcompiler", "-Xptxas"}
 MODES = {"cubin", "fatbin", "ptx"}
-MEETING = re.compile(r"__sync\w+|__shfl_\w+|__ballot_sync|__any_sync|__all_sync")
+MEETING = re.compile(r"__sync\w+|__shfl_\w+|__(?:ballot|any|all)_sync|cudashim_cluster_barrier")
+CLUSTER = r"__cluster_dims__\s*\(\s*(\d+)[^)]*\)\s*"
 KEYWORDS = {"if", "for", "while", "switch", "return", "sizeof", "else", "do", "catch"}
 
 
@@ -109,15 +110,17 @@ def transformed(source: str, architecture: int) -> str:
         source,
     )
     source = re.sub(r"__shared__\s+([^;={}]+);", shared_variables, source)
-    waiting = meeting_functions(bodies(source))
-    kernels = []
-    for match in re.finditer(r"__global__\s+(?:static\s+|inline\s+)*void\s+(\w+)\s*\(", source):
+    kernels = {}
+    head = rf"__global__\s+(?:{CLUSTER})?(?:static\s+|inline\s+)*void\s+(\w+)\s*\("
+    for match in re.finditer(head, source):
         if not re.search(r"template\s*<[^;{}]*>\s*(?:static\s+)?$", source[: match.start()]):
-            kernels.append(match[1])
+            kernels[match[2]] = match[1] or 1
+    source = re.sub(CLUSTER, "", source)
+    waiting = meeting_functions(bodies(source))
     exports = structures(source)
     exports += [
-        f"CUDASHIM_EXPORT({kernel}, {'true' if kernel in waiting else 'false'})"
-        for kernel in dict.fromkeys(kernels)
+        f"CUDASHIM_EXPORT({kernel}, {'true' if kernel in waiting else 'false'}, {cluster})"
+        for kernel, cluster in kernels.items()
     ]
     exports.append('extern "C" __attribute__((visibility("default")))')
     exports.append(

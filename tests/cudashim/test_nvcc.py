@@ -6,10 +6,10 @@ from tests.cudashim import nvcc
 
 
 def exports(source):
-    """The kernels that are exported, and whether their threads are fibers."""
+    """The kernels that are exported, whether their threads are fibers, and blocks of clusters."""
     lines = nvcc.transformed(source, 90).splitlines()
-    pairs = [line[16:-1].split(", ") for line in lines if line.startswith("CUDASHIM_EXPORT(")]
-    return {name: fibers == "true" for name, fibers in pairs}
+    found = [line[16:-1].split(", ") for line in lines if line.startswith("CUDASHIM_EXPORT(")]
+    return {name: (fibers == "true", int(cluster)) for name, fibers, cluster in found}
 
 
 def test_only_kernels_that_meet_are_fibers():
@@ -20,8 +20,10 @@ def test_only_kernels_that_meet_are_fibers():
     extern "C" __global__ void alone(float *x) { for (int i = 0; i < 3; ++i) if (i) x[i] = 1; }
     template <class T> __global__ void pattern(T *x) { __syncwarp(); }
     __global__ void warp(int *x) { x[0] = __ballot_sync(1, 1); }
+    __global__ __cluster_dims__(4, 1, 1) void cluster(int *x) { cudashim_cluster_barrier(3); }
     """
-    assert exports(source) == {"meets": True, "alone": False, "warp": True}
+    expected = {"meets": (True, 1), "alone": (False, 1), "warp": (True, 1), "cluster": (True, 4)}
+    assert exports(source) == expected
 
 
 @pytest.mark.parametrize(

@@ -171,8 +171,8 @@ class PyCudaHandler(Lowering):
         device = getattr(array, "device", self._device)
         if device is not self._device:
             raise HandlerValidationError(
-                f"{name}: expected arrays on {self._device.name} (number {self._device.index}), got "
-                f"{array!r} (number {device.index}). Copy it: handler.create_from_numpy(x.get())."
+                f"{name}: expected arrays on {self._device.name} (number {self._device.index}), "
+                f"got {array!r} (number {device.index}). Copy it: handler.create_from_numpy(x.get())."
             )
 
     def new_lane(self) -> Any:

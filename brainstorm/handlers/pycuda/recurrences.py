@@ -3,33 +3,36 @@
 In a walk, a few operations are repeated, each time at the next place in memory: products of few
 rows with a small matrix, and loops over the rows. If the rows need nothing of each other (the
 sequences of a batch), a block computes a row for all steps; its threads wait for each other, which
-takes much less time than a launch, and keep the matrix in their registers. It computes the bits of
-the single operations.
+takes much less time than a launch, and keep the matrix in their registers. A larger matrix is kept
+by a cluster of blocks, which can wait for each other too; each has some of the columns. It computes
+the bits of the single operations.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import itertools
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from brainstorm.forks import cached_property
 from brainstorm.handlers.pycuda.blas import Product
 from brainstorm.handlers.pycuda.driver import Device
-from brainstorm.handlers.pycuda.fusing import Piece, packed_numbers
-from brainstorm.handlers.pycuda.groups import Group, Rows, Span, Walk, meet, split
+from brainstorm.handlers.pycuda.fusing import Piece
+from brainstorm.handlers.pycuda.groups import Rows, Span, meet
 from brainstorm.handlers.pycuda.launches import Launch, packed_launch
 from brainstorm.handlers.pycuda.modules import NAME, Kernel, named_kernel
-from brainstorm.handlers.pycuda.structures import structure_of
-from brainstorm.optree.render_cuda import render_step
+from brainstorm.handlers.pycuda.recurrence_parts import (
+    MOST_ROWS,
+    MOST_TERMS,
+    LoopsPart,
+    Part,
+    ProductPart,
+    Team,
+    blocks_for,
+    part_of,
+)
 
-#: Threads for a row, rows, and terms at most.
-MOST_THREADS, MOST_ROWS, MOST_TERMS = 256, 128, 2048
-#: Elements of matrices, and sums, in the registers of a thread at most.
-MOST_HELD = 192
 #: Pieces of a step at most, and steps at least.
 MOST_PIECES, FEW_STEPS = 12, 4
 #: Bytes of arguments: CUDA before 12.1 takes no more.
@@ -40,152 +43,26 @@ def has_few_rows(device: Device, p: Product) -> bool:
     """Return whether a product can be computed by our kernel instead of cuBLAS."""
     if p.transa or p.batch > 1 or p.m > MOST_ROWS or p.k > MOST_TERMS:
         return False
-    part = ProductPart(p)
+    part = ProductPart(device, p)
     *factors, out = (array.span(p.m) for array in part.arrays)
-    room = device.shared // 4 - part.terms
-    return not meet([out], factors) and part.kept(part.threads, 0, room) is not None
+    return part.blocks > 0 and not meet([out], factors)
 
 
 def product_launch(device: Device, p: Product) -> Launch:
     """Return the launch of a product of few rows."""
-    return Recurrence(p.m, 1, [ProductPart(p)], [(0, 0, 0)]).launch(device, ())
-
-
-def _arrays_of(p: Product) -> list[Rows]:
-    """Return both factors and the result of a product."""
-    rows, columns = p.matrix
-    return [
-        Rows(p.a, 4 * p.k, 4 * p.lda, False),
-        Rows(p.b, 4 * (p.ldb * (rows - 1) + columns), 0, False),
-        Rows(p.out, 4 * p.n, 4 * p.ldc, True),
-    ]
-
-
-class ProductPart:
-    """A product of a step.
-
-    Attributes:
-        form: What is the same in all steps.
-        pointers: Addresses, which may move.
-        arrays: What is accessed, in the order of the pointers.
-        numbers: The format and values of what the arguments end with.
-        threads: How many threads should do a row.
-        terms: How many terms of a row they share.
-    """
-
-    def __init__(self, p: Product) -> None:
-        self.product = p
-        self.form = p._replace(a=0, b=0, out=0)
-        self.pointers = p.a, p.b, p.out
-        self.arrays = _arrays_of(p)
-        self.numbers = "3i", [p.lda, p.ldb, p.ldc]
-        self.sharing, self.threads = _division(p.n, p.k)
-        self.terms = _over(p.k, self.sharing) * self.sharing
-
-    def source(self, name: str, is_constant: Sequence[bool]) -> str:
-        """Return the functions and structures that it needs."""
-        return f"struct {name}_arguments {{ char *p[3]; ptrdiff_t d[3]; int n[3]; }};\n"
-
-    def kept(self, threads: int, held: int, room: int) -> tuple[int, int] | None:
-        """Return how many elements of the matrix a thread keeps in registers, and all share.
-
-        Args:
-            threads: How many threads there are.
-            held: How many elements of other matrices are in the registers of each.
-            room: How many elements find room in the memory that they share; if not all others do,
-                it is None.
-        """
-        rounds = _over(self.product.n, threads // self.sharing)
-        elements = rounds * self.terms // self.sharing
-        mine = max(0, min(elements, MOST_HELD - held - _power_of_two(rounds)))
-        shared = (elements - mine) * threads
-        return (mine, shared) if shared <= room else None
-
-    def calls(self, name: str, threads: int, kept: tuple[int, int] | None) -> tuple[str, str]:
-        """Return the texts for what is done before all steps, and for `row` and `step`.
-
-        Args:
-            name: The name; the arguments are ``a.<name>``.
-            threads: How many threads there are.
-            kept: If the matrix is the same in all steps, how many of its elements are in
-                registers, and where in the memory that the threads share the others begin.
-        """
-        p = self.product
-        a, b, out = (f"(float *)(a.{name}.p[{k}] + step * a.{name}.d[{k}])" for k in range(3))
-        form = f"{p.n}, {p.k}, {self.sharing}, {threads}, {str(p.transb).lower()}"
-        begin, matrix = "", f"Matrix<{form}>{{{b}, a.{name}.n[1]}}"
-        if kept is not None:
-            whole = f"Matrix<{form}>{{(float *)a.{name}.p[1], a.{name}.n[1]}}"
-            matrix = f"{name}_kept"
-            begin = f"const Kept<Matrix<{form}>, {kept[0]}> {matrix}({whole}, shared + {kept[1]});"
-        return begin, (
-            f"multiply({matrix}, {a} + row * (ptrdiff_t)a.{name}.n[0],\n"
-            f"{out} + row * (ptrdiff_t)a.{name}.n[2], {str(p.add).lower()}, terms);"
-        )
-
-
-class LoopsPart:
-    """Loops of a step, side by side; see `ProductPart`."""
-
-    terms = 1
-
-    def __init__(self, walks: Sequence[Walk]) -> None:
-        self.walks = walks
-        self.threads = min(MOST_THREADS, 32 * _over(walks[0].sizes[1], 32))
-        structure = structure_of(Group(tuple(walks)))
-        self.structure = dataclasses.replace(structure, lanes=1)
-        forms = [(walk.sizes, walk.strides, walk.constants) for walk in walks]
-        self.form = self.structure, tuple(forms)
-        self.pointers = tuple(address for walk in walks for address in walk.pointers)
-
-    @cached_property
-    def arrays(self) -> list[Rows]:
-        """What is accessed, in the order of the pointers."""
-        return [walk.rows(k) for walk in self.walks for k in range(walk.loop.arrays)]
-
-    @cached_property
-    def numbers(self) -> tuple[str, list[Any]]:
-        """The format and values of what the arguments end with."""
-        return packed_numbers(self.walks, self.structure)
-
-    def source(self, name: str, is_constant: Sequence[bool]) -> str:
-        """Return the functions and structures that it needs."""
-        accesses = [
-            access._replace(is_constant=constant)
-            for access, constant in zip(self.structure.accesses, is_constant, strict=True)
-        ]
-        return render_step(dataclasses.replace(self.structure, accesses=tuple(accesses)), name)
-
-    def calls(self, name: str, threads: int, kept: tuple[int, int] | None) -> tuple[str, str]:
-        """Return the texts of what is done; see `ProductPart`."""
-        return "", f"{name}(a.{name}, step, row);"
-
-
-Part: TypeAlias = ProductPart | LoopsPart
-
-
-def _part(piece: Piece, rows: int) -> Part | None:
-    """Return a piece as a part of a step of so many rows; None: it cannot be one."""
-    if piece.product is not None:
-        return ProductPart(piece.product) if piece.may_recur and piece.product.m == rows else None
-    if piece.launch or piece.group.by_rows:
-        return None
-    walks = [split(walk, (rows, walk.results // rows)) for walk in piece.group.walks]
-    shaped = [walk for walk in walks if walk and not (walk.loop.file or walk.reductions)]
-    are_alike = len(shaped) == len(walks) and len({walk.sizes for walk in shaped}) == 1
-    return LoopsPart(shaped) if are_alike else None
+    return Recurrence(device, p.m, 1, [ProductPart(device, p)], [(0, 0, 0)]).launch(())
 
 
 def recurrences(device: Device, pieces: Sequence[Piece]) -> list[Piece]:
     """Return pieces, of which those are one launch that are the steps of a recurrence."""
-    part = functools.cache(lambda place, rows: _part(pieces[place], rows))
+    part = functools.cache(lambda place, rows: part_of(device, pieces[place], rows))
     found: list[Piece] = []
     start = 0
     while start < len(pieces):
-        walks = Recurrence.found(part, pieces, start)
+        walks = Recurrence.found(device, part, pieces, start)
         best = max(walks, key=lambda walk: (walk.fits, walk.length), default=None)
         run = pieces[start : start + (best.length if best else 1)]
-        found += [best.piece(device, run)] if best and best.fits else run
+        found += [best.piece(run)] if best and best.fits else run
         start += len(run)
     return found
 
@@ -194,6 +71,7 @@ class Recurrence:
     """The repeated parts of some steps.
 
     Args:
+        device: The GPU.
         rows: How many rows there are.
         steps: How many steps there are.
         parts: Those of the first step.
@@ -204,21 +82,31 @@ class Recurrence:
     """
 
     def __init__(
-        self, rows: int, steps: int, parts: Sequence[Part], moves: Sequence[tuple[int, ...]]
-    ) -> None:
-        self.rows, self.steps, self.parts, self.moves = rows, steps, parts, moves
+        self, device: Device, rows: int, steps: int, parts: Sequence[Part],
+        moves: Sequence[tuple[int, ...]],
+    ) -> None:  # fmt: skip
+        self.device, self.rows, self.steps = device, rows, steps
+        self.parts, self.moves = parts, moves
+        self.terms = max(part.terms for part in parts)
         self.length = steps * len(parts)
         self._arrays = [
             [array._replace(move=move) for array, move in zip(part.arrays, row, strict=True)]
             for part, row in zip(parts, moves, strict=True)
         ]
         self._written = [array for arrays in self._arrays for array in arrays if array.is_written]
+        spans = list(map(self._span, self._written))
+        self._is_constant = [
+            [not meet([self._span(array)], spans) for array in arrays] for arrays in self._arrays
+        ]
 
     @classmethod
-    def found(cls, part: Any, pieces: Sequence[Piece], start: int) -> Iterator[Recurrence]:
+    def found(
+        cls, device: Device, part: Any, pieces: Sequence[Piece], start: int
+    ) -> Iterator[Recurrence]:
         """Yield the recurrences that may begin with some piece, those of few parts first.
 
         Args:
+            device: The GPU.
             part: Returns the part for the place of a piece and a number of rows, or None.
             pieces: All pieces.
             start: Place of the first one.
@@ -242,7 +130,7 @@ class Recurrence:
             while moves and _moves(step(steps - 1, cycle), step(steps, cycle)) == moves:
                 steps += 1
             if moves and steps >= FEW_STEPS:
-                walk = cls(first.m, steps, parts, moves)
+                walk = cls(device, first.m, steps, parts, moves)
                 known += [(cycle, walk.length)] * walk.fits
                 yield walk
 
@@ -267,44 +155,98 @@ class Recurrence:
             if meet([self._span(written)], [self._span(other)])
         )
 
-    def kernel(self, room: int) -> tuple[Kernel, bytes, int, int]:
-        """Return the kernel, its arguments, how many threads it has, and what they share.
+    def _kept(self, team: Team) -> list[tuple[int, int] | None]:
+        """Return for each part how many elements of its matrix are kept; see `ProductPart.kept`.
 
-        Args:
-            room: How many numbers they can share.
+        None: it has no matrix, or one that changes, or there is no more room.
         """
-        spans, threads = list(map(self._span, self._written)), max(p.threads for p in self.parts)
-        terms = max(part.terms for part in self.parts)
-        texts, begin, calls, values, held, used = [], [], [], [self.steps], 0, 0
-        for k, (part, arrays) in enumerate(zip(self.parts, self._arrays, strict=True)):
-            name = f"{NAME}_{k}"
-            is_constant = [not meet([self._span(array)], spans) for array in arrays]
-            texts.append(part.source(name, is_constant))
+        found: list[tuple[int, int] | None] = []
+        held, room = 0, self.device.shared // 4 - self.terms
+        parts = zip(self.parts, self._is_constant, self.moves, strict=True)
+        for part, is_constant, moves in parts:
             kept = None
-            if isinstance(part, ProductPart) and is_constant[1] and not self.moves[k][1]:
-                kept = part.kept(threads, held, room - terms - used)
+            if isinstance(part, ProductPart) and is_constant[1] and not moves[1]:
+                kept = part.kept(team, held, room)
+            found.append(kept)
+            held, room = (held + kept[0], room - kept[1]) if kept else (held, room)
+        return found
+
+    @cached_property
+    def _team(self) -> Team:
+        """As few blocks as can keep most matrices."""
+        threads, least = (
+            max(getattr(part, name) for part in self.parts) for name in ("threads", "blocks")
+        )
+        loops = [part.walks[0].sizes[1] for part in self.parts if isinstance(part, LoopsPart)]
+        products = [part.product.n for part in self.parts if isinstance(part, ProductPart)]
+        units = min(loops or products)
+        choices = (
+            Team(blocks, threads, units)
+            for blocks in blocks_for(self.device, self.rows)
+            if blocks >= least
+        )
+        return max(choices, key=lambda team: sum(map(bool, self._kept(team))))
+
+    def _stays_in_columns(self, place: int) -> bool:
+        """Return whether a part and the next one meet in no memory but in the same units."""
+        unit = 4 * self._team.units
+
+        def is_in_units(part: int, k: int) -> bool:
+            array = self._arrays[part][k]
+            offsets = array.width, array.step, array.move
+            return self.parts[part].in_columns[k] and not any(n % unit for n in offsets)
+
+        def meet_in_a_step(one: Rows, other: Rows) -> bool:
+            steps = 1 if one.move == other.move else self.steps
+            spans = ([array.span(self.rows, steps)] for array in (one, other))
+            return (one.is_written or other.is_written) and meet(*spans)
+
+        return all(
+            is_in_units(place, i)
+            and is_in_units(place + 1, j)
+            and (one.start - other.start) % unit == 0
+            for i, one in enumerate(self._arrays[place])
+            for j, other in enumerate(self._arrays[place + 1])
+            if meet_in_a_step(one, other)
+        )
+
+    def _barriers(self) -> Iterator[int]:
+        """Yield after each part how many blocks of a cluster wait for each other."""
+        blocks, before = self._team.blocks, self._team.blocks
+        for place in range(len(self.parts)):
+            # Of two barriers one is of all, so that what lies further apart is in order.
+            is_last = place == len(self.parts) - 1
+            stays = before == blocks and not is_last and self._stays_in_columns(place)
+            yield (before := 1 if stays else blocks)
+
+    def launch(self, keep: Any) -> Launch:
+        """Return the launch of all steps."""
+        team, texts, begin, calls, values, used = self._team, [], [], [], [self.steps], 0
+        for k, (part, kept) in enumerate(zip(self.parts, self._kept(team), strict=True)):
+            name = f"{NAME}_{k}"
+            texts.append(part.source(name, team, self._is_constant[k]))
             mine, shared = kept or (0, 0)
-            before, call = part.calls(name, threads, kept and (mine, used))
+            before, call = part.calls(name, team, kept and (mine, used))
             begin.append(before)
             calls.append(call)
-            held, used = held + mine, used + shared
+            used += shared
             values += [*part.pointers, *self.moves[k], *part.numbers[1]]
+        calls = [
+            f"{call}\nwait_for_cluster<{blocks}>();"
+            for call, blocks in zip(calls, self._barriers(), strict=True)
+        ]
         kind = "steps" if self.steps > 1 else "few_rows"
-        kernel = _kernel(kind, threads, terms, tuple(texts), tuple(begin), tuple(calls))
-        return kernel, struct.pack(self._format, *values), threads, used
+        kernel = _kernel(kind, team, self.terms, tuple(texts), tuple(begin), tuple(calls))
+        grid, block = (self.rows * team.blocks, 1), (team.threads, 1, 1)
+        data = struct.pack(self._format, *values)
+        return packed_launch(self.device, kernel, grid, block, data, keep, 4 * used)
 
-    def launch(self, device: Device, keep: Any) -> Launch:
-        """Return the launch of all steps."""
-        kernel, data, threads, shared = self.kernel(device.shared // 4)
-        block = threads, 1, 1
-        return packed_launch(device, kernel, (self.rows, 1), block, data, keep, 4 * shared)
-
-    def piece(self, device: Device, run: Sequence[Piece]) -> Piece:
+    def piece(self, run: Sequence[Piece]) -> Piece:
         """Return the launch of all steps, given the pieces that it does."""
         keep = [piece.keep for piece in run]
         reads = [span for piece in run for span in piece.reads]
         writes = [span for piece in run for span in piece.writes]
-        return Piece(reads, writes, keep, launch=self.launch(device, keep))
+        return Piece(reads, writes, keep, launch=self.launch(keep))
 
 
 def _moves(
@@ -322,57 +264,26 @@ def _moves(
 
 @functools.lru_cache(maxsize=256)
 def _kernel(
-    kind: str,
-    threads: int,
-    terms: int,
-    texts: tuple[str, ...],
-    begin: tuple[str, ...],
-    calls: tuple[str, ...],
-) -> Kernel:
+    kind: str, team: Team, terms: int,
+    texts: tuple[str, ...], begin: tuple[str, ...], calls: tuple[str, ...],
+) -> Kernel:  # fmt: skip
     """Return the kernel of what is done at the beginning, and for each step."""
+    blocks = team.blocks
     members = " ".join(f"{NAME}_{k}_arguments {NAME}_{k};" for k in range(len(texts)))
     lines = [
         *texts,
         f"struct {NAME}_arguments {{ int steps; {members} }};",
-        f'extern "C" __global__ __launch_bounds__({threads})',
+        'extern "C" __global__',
+        *[f"__cluster_dims__({blocks}, 1, 1)"] * (blocks > 1),
+        f"__launch_bounds__({team.threads})",
         f"void {NAME}(const {NAME}_arguments a) {{",
         f"__shared__ float terms[{terms}];",
         "extern __shared__ float shared[];",
-        "const int row = blockIdx.x;",
+        f"const int row = blockIdx.x / {blocks};",
         *filter(None, begin),
         "for (ptrdiff_t step = 0; step < a.steps; step++) {",
-        *(line for call in calls for line in (call, "__syncthreads();")),
+        *calls,
         "}",
         "}",
     ]
     return named_kernel(kind, ["products"], "\n".join(lines) + "\n")
-
-
-@functools.cache
-def _division(columns: int, terms: int) -> tuple[int, int]:
-    """Return how many threads share columns of a matrix, and how many there are, to be fastest.
-
-    In a cycle a multiprocessor reads an element of the row, or exchanges a sum, for the threads of
-    a warp, and multiplies for those of four. A sum takes four cycles, what is exchanged thirty.
-    """
-
-    def cost(division: tuple[int, int]) -> float:
-        sharing, threads = division
-        doublings, rounds = sharing.bit_length() - 1, _over(columns, threads // sharing)
-        read, sums = _over(terms, sharing), _power_of_two(rounds)
-        exchanges = sum(max(1, sums >> level) for level in range(1, doublings + 1))
-        products = max(_over(threads, 128) * rounds, 4) * read
-        more = max(rounds * read + sums - MOST_HELD, 0)  # which are read, too
-        return threads / 32 * (read + exchanges + more) + products + 30 * doublings
-
-    return min(itertools.product((1, 2, 4, 8, 16, 32), range(32, MOST_THREADS + 1, 32)), key=cost)
-
-
-def _power_of_two(least: int) -> int:
-    """Return the smallest power of two of at least a number."""
-    return 1 << (least - 1).bit_length()
-
-
-def _over(n: int, size: int) -> int:
-    """Return how many parts of a size hold n."""
-    return -(-n // size)

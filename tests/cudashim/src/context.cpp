@@ -101,6 +101,7 @@ static const std::map<CUresult, Described> errors = {
     ERROR(ERROR_MISALIGNED_ADDRESS, "misaligned address"),
     ERROR(ERROR_LAUNCH_FAILED, "unspecified launch failure"),
     ERROR(ERROR_NOT_SUPPORTED, "operation not supported"),
+    ERROR(ERROR_INVALID_CLUSTER_SIZE, "cluster misconfiguration"),
     ERROR(ERROR_STREAM_CAPTURE_UNSUPPORTED, "operation not permitted when stream is capturing"),
     ERROR(ERROR_STREAM_CAPTURE_INVALIDATED,
           "operation failed due to a previous error during capture"),

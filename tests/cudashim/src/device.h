@@ -20,6 +20,7 @@ extern "C" int printf(const char *, ...);
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __grid_constant__
 #define __restrict__ __restrict
 #define __shared__ static  // only where nvcc.py did not recognise the declaration
@@ -55,10 +56,13 @@ struct cudashim_place {
   char *dynamic_shared;
   unsigned lane;
   unsigned long long block_number;  // counts all blocks that ever ran
+  unsigned rank;                    // of the block in its cluster
 };
+constexpr unsigned MOST_CLUSTERED = 8;
 extern "C" {
 extern cudashim_place cudashim_now;
 void cudashim_block_barrier(int line);
+void cudashim_cluster_barrier(int line);
 void cudashim_warp_barrier(unsigned mask, int line);
 // Give 8 bytes to the other lanes of a mask, get those of a lane.
 unsigned long long cudashim_exchange(unsigned mask, unsigned long long bits, unsigned lane);
@@ -100,7 +104,8 @@ struct Argument {
 };
 struct KernelInfo {
   void (*thread)(void **arguments);
-  bool cooperates;  // has barriers or exchanges values: its threads are fibers
+  bool cooperates;   // has barriers or exchanges values: its threads are fibers
+  unsigned cluster;  // blocks of a cluster
   unsigned count, bytes;
   const Argument *arguments;
 };
@@ -126,21 +131,23 @@ template <class... A, void (*F)(A...)> struct Kernel<F> {
     F(*static_cast<A *>(p[I])...);
   }
   static void thread(void **p) { call(p, Numbers<__integer_pack(sizeof...(A))...>()); }
-  static constexpr KernelInfo info(bool cooperates) {
-    return {&thread, cooperates, sizeof...(A), table.bytes, table.list};
+  static constexpr KernelInfo info(bool cooperates, unsigned cluster) {
+    return {&thread, cooperates, cluster, sizeof...(A), table.bytes, table.list};
   }
 };
 
-// A shared variable: it is undefined (all bits set, which is NaN) when a block begins.
+// A shared variable: it is undefined (all bits set, which is NaN) when a block begins. The blocks of
+// a cluster run together, and each has its own.
 template <class T> struct Shared {
-  alignas(16) char bytes[sizeof(T)];
-  unsigned long long block_number;
+  struct { alignas(16) char bytes[sizeof(T)]; } of[MOST_CLUSTERED];
+  unsigned long long block_number[MOST_CLUSTERED];
   CUDASHIM_UNWATCHED T &get() {
-    if (block_number != cudashim_now.block_number) {
-      memset(bytes, 0xff, sizeof(T));
-      block_number = cudashim_now.block_number;
+    unsigned rank = cudashim_now.rank;
+    if (block_number[rank] != cudashim_now.block_number) {
+      memset(of[rank].bytes, 0xff, sizeof(T));
+      block_number[rank] = cudashim_now.block_number;
     }
-    return *reinterpret_cast<T *>(bytes);
+    return *reinterpret_cast<T *>(of[rank].bytes);
   }
 };
 
@@ -173,12 +180,12 @@ template <class T> T exchange(unsigned mask, T value, unsigned lane) {
   };
 #define CUDASHIM_MEMBER(name, member)                                               \
   Members<decltype(name::member)>::visit(place + __builtin_offsetof(name, member), found, data);
-#define CUDASHIM_EXPORT(name, cooperates)                          \
+#define CUDASHIM_EXPORT(name, cooperates, cluster)                        \
   static_assert(cudashim::Kernel<&name>::table.bytes <= 32764,     \
                 "Formal parameter space overflowed (max 32764 bytes allowed) in function " #name); \
   extern "C" __attribute__((visibility("default")))                \
   const cudashim::KernelInfo cudashim_kernel_##name;               \
-  const cudashim::KernelInfo cudashim_kernel_##name = cudashim::Kernel<&name>::info(cooperates);
+  const cudashim::KernelInfo cudashim_kernel_##name = cudashim::Kernel<&name>::info(cooperates, cluster);
 
 // Barriers, shuffles and votes.
 #define __syncthreads() cudashim_block_barrier(__LINE__)

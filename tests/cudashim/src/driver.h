@@ -141,17 +141,22 @@ CUresult execute(const Launch &launch);
 [[noreturn]] void report_misaligned(const void *address, size_t size);
 
 // races.cpp
+struct Block {                 // one of those that run
+  unsigned number;             // within its launch
+  unsigned interval;           // how many barriers it had
+  unsigned warp_intervals[32]; // and its warps
+};
 struct Here {  // the thread that runs
   bool watched;
-  unsigned block, thread;      // numbers: of the block within its launch, of the thread in the block
-  unsigned interval;           // how many barriers its block had
-  unsigned warp_intervals[32]; // and its warps
+  unsigned rank, thread;       // of the block in its cluster, of the thread in the block
+  Block blocks[MOST_CLUSTERED];
   uintptr_t stack, stack_size; // of all threads, who have no others' memory on it
 };
 extern Here here;
 void watch_launch();
-void watch_block(unsigned number);
-void watch_barrier();  // of the whole block
+void watch_block(unsigned number);            // of this rank, which begins
+void watch_barrier();                         // of the whole block of this rank
+void watch_cluster_barrier(unsigned blocks);  // of all blocks of the cluster
 
 // streams.cpp
 CUresult unsafe(bool uses_legacy_stream = false);  // calls that a capture forbids

@@ -215,6 +215,9 @@ API CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsig
   if (!gx || !gy || !gz || gx > 0x7fffffff || gy > 65535 || gz > 65535 || !threads ||
       threads > 1024 || bz > 64 || shared > unsigned(function->dynamic_shared_limit))
     return CUDA_ERROR_INVALID_VALUE;
+  unsigned cluster = function->kernel->cluster;
+  if (gx % cluster || cluster > MOST_CLUSTERED || (cluster > 1 && options.capability < 90))
+    return CUDA_ERROR_INVALID_CLUSTER_SIZE;
   if (function->kernel->bytes > options.parameters) {
     std::string text = "kernel " + function->name + " takes " +
                        std::to_string(function->kernel->bytes) + " bytes of arguments, of which a "

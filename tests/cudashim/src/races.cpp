@@ -1,7 +1,8 @@
 // Races: two accesses to a byte, one of them a write, that nothing orders. Kernels report what they
 // access, for g++ compiles them as for its own ThreadSanitizer; it is remembered who was there last.
 //
-// Accesses of a thread are ordered, and those of a block, or a warp, before and after its barrier.
+// Accesses of a thread are ordered, and those of a cluster, a block, or a warp, before and after its
+// barrier.
 // Blocks are ordered by atomics alone: what is done before a fence, which the same thread lets an
 // atomic follow, is done before what comes after a fence that follows a later atomic on that place.
 #include <algorithm>
@@ -47,9 +48,14 @@ struct ThreadClock {
   Clock known, acquired, released;  // acquired: known from the next fence on
   unsigned fences = 0;
 };
-Clock block_known;
-std::map<unsigned, ThreadClock> threads;  // of the block: those that had a fence or an atomic
-std::map<uintptr_t, Clock> places;        // of atomics
+struct BlockClock {
+  Clock known;
+  std::map<unsigned, ThreadClock> threads;  // those that had a fence or an atomic
+} block_clocks[MOST_CLUSTERED];
+std::map<uintptr_t, Clock> places;  // of atomics
+
+Block &block() { return here.blocks[here.rank]; }
+BlockClock &clocks() { return block_clocks[here.rank]; }
 
 void join(Clock &into, const Clock &other) {
   for (const auto &[block, over] : other) {
@@ -74,9 +80,9 @@ bool is_ordered(const Access &before, const Access &now) {
     if (before.thread / WARP == now.thread / WARP && before.warp_interval < now.warp_interval)
       return true;
   }
-  if (is_over(block_known, before)) return true;
-  auto thread = threads.find(now.thread);
-  return thread != threads.end() && is_over(thread->second.known, before);
+  if (is_over(clocks().known, before)) return true;
+  auto thread = clocks().threads.find(now.thread);
+  return thread != clocks().threads.end() && is_over(thread->second.known, before);
 }
 
 Page &page_of(uintptr_t key) {
@@ -116,8 +122,9 @@ void remember_read(Cell &cell, const Access &now) {
 
 void access_cell(uintptr_t address, uint8_t bytes, Kind kind) {
   if (pages.size() >= MOST_PAGES) here.watched = false;
-  Access now{here.block, here.interval, here.warp_intervals[here.thread / WARP], 0,
+  Access now{block().number, block().interval, block().warp_intervals[here.thread / WARP], 0,
              uint16_t(here.thread), bytes, kind};
+  const auto &threads = clocks().threads;
   if (!threads.empty()) {
     auto found = threads.find(here.thread);
     if (found != threads.end()) now.fences = found->second.fences;
@@ -151,34 +158,40 @@ void watch_launch() {
   for (auto &slot : slots) slot = {};
 }
 void watch_block(unsigned number) {
-  here.block = number;
-  here.interval = 0;
-  memset(here.warp_intervals, 0, sizeof here.warp_intervals);
-  block_known.clear();
-  threads.clear();
+  block() = {number, 0, {}};
+  clocks() = {};
 }
 void watch_barrier() {
-  ++here.interval;
-  for (auto &[number, thread] : threads) {
-    join(block_known, thread.known);
+  ++block().interval;
+  for (auto &[number, thread] : clocks().threads) {
+    join(clocks().known, thread.known);
     thread.known.clear();
   }
+}
+void watch_cluster_barrier(unsigned blocks) {
+  Clock all;
+  for (here.rank = 0; here.rank < blocks; ++here.rank) {
+    watch_barrier();
+    join(all, clocks().known);
+    join(all, {{block().number, {block().interval, {}}}});
+  }
+  for (here.rank = 0; here.rank < blocks; ++here.rank) clocks().known = all;
 }
 
 // What kernels call.
 API void cudashim_fence() {
   if (!here.watched) return;
-  ThreadClock &mine = threads[here.thread];
+  ThreadClock &mine = clocks().threads[here.thread];
   join(mine.known, mine.acquired);
   mine.acquired.clear();
-  mine.released = block_known;
+  mine.released = clocks().known;
   join(mine.released, mine.known);
-  join(mine.released, {{here.block, {here.interval, {{here.thread, ++mine.fences}}}}});
+  join(mine.released, {{block().number, {block().interval, {{here.thread, ++mine.fences}}}}});
 }
 API void cudashim_atomic_access(const void *address, size_t size) {
   if (!here.watched) return;
   access(address, size, ATOMIC);
-  ThreadClock &mine = threads[here.thread];
+  ThreadClock &mine = clocks().threads[here.thread];
   Clock &place = places[reinterpret_cast<uintptr_t>(address)];
   join(mine.acquired, place);
   join(place, mine.released);

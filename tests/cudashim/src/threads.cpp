@@ -1,5 +1,5 @@
-// Running a kernel: block after block on this thread. The threads of a block are a loop, or, where
-// they wait for each other, fibers that run from barrier to barrier.
+// Running a kernel: cluster after cluster on this thread, of which most have one block. The threads of
+// its blocks are a loop, or, where they wait for each other, fibers that run from barrier to barrier.
 #include <csetjmp>
 #include <csignal>
 #include <cstdio>
@@ -18,7 +18,8 @@ namespace {
 
 constexpr unsigned MAX_THREADS = 1024, WARP = 32, MAX_DYNAMIC_SHARED = 232448;
 constexpr size_t PAGE = 4096, STACK = 16 * PAGE + 192;  // tops of stacks in different cache lines
-enum State { READY, AT_BLOCK_BARRIER, AT_WARP_BARRIER, DONE };
+constexpr unsigned MAX_FIBERS = MAX_THREADS * MOST_CLUSTERED;
+enum State { READY, AT_CLUSTER_BARRIER, AT_BLOCK_BARRIER, AT_WARP_BARRIER, DONE };
 
 struct Fiber {
   State state;
@@ -32,9 +33,11 @@ struct Fiber {
   ucontext_t context;
 #endif
 };
-Fiber fibers[MAX_THREADS], *running;
+Fiber fibers[MAX_FIBERS], *running;
 uint3 places[MAX_THREADS];  // threadIdx of each thread
-unsigned size, left;  // threads of the block, those not done
+unsigned size;              // threads of a block
+unsigned cluster, left;     // blocks of the cluster, and its threads that are not done
+unsigned long long first_block, first_number;  // of the cluster: in the launch, of all that ever ran
 void (*body)(void **);
 void **body_arguments;
 const Launch *now;
@@ -77,7 +80,7 @@ void fiber_main() {
 }
 
 char *stacks() {
-  static char *map = static_cast<char *>(mmap(nullptr, MAX_THREADS * STACK,
+  static char *map = static_cast<char *>(mmap(nullptr, MAX_FIBERS * STACK,
       PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   return map;
 }
@@ -130,23 +133,46 @@ void set_block_size(const dim3 &block) {
       for (unsigned x = 0; x < block.x; ++x) places[size++] = {x, y, z};
 }
 
+// Dynamic shared memory ends at a page that cannot be touched; each block of a cluster has its own.
+char *dynamic_shared(unsigned rank, unsigned bytes) {
+  constexpr size_t room = (MAX_DYNAMIC_SHARED + PAGE - 1) / PAGE * PAGE;
+  static char *map = [] {
+    int kind = MAP_PRIVATE | MAP_ANONYMOUS;
+    size_t size = MOST_CLUSTERED * (room + PAGE);
+    char *start = static_cast<char *>(mmap(nullptr, size, PROT_READ | PROT_WRITE, kind, -1, 0));
+    for (unsigned i = 0; i < MOST_CLUSTERED; ++i)
+      mprotect(start + i * (room + PAGE) + room, PAGE, PROT_NONE);
+    return start;
+  }();
+  return map + rank * (room + PAGE) + room - (bytes + 15) / 16 * 16;
+}
+
+void set_place(unsigned rank, unsigned thread) {
+  unsigned long long b = first_block + rank, row = b / gridDim.x;
+  blockIdx = {unsigned(b % gridDim.x), unsigned(row % gridDim.y), unsigned(row / gridDim.y)};
+  threadIdx = places[thread];
+  cudashim_now.lane = thread % WARP;
+  cudashim_now.rank = here.rank = rank;
+  cudashim_now.block_number = first_number + rank;
+  cudashim_now.dynamic_shared = dynamic_shared(rank, now->dynamic_shared);
+  here.thread = thread;
+}
+
 void run_ready() {
-  Turns turns(size);
-  for (unsigned k = 0; k < size; ++k) {
+  Turns turns(cluster * size);
+  for (unsigned k = 0; k < cluster * size; ++k) {
     unsigned i = turns(k);
     if (fibers[i].state != READY) continue;
     running = &fibers[i];
-    threadIdx = places[i];
-    cudashim_now.lane = i % WARP;
-    here.thread = i;
+    set_place(i / size, i % size);
     enter();
   }
 }
 
 // Let the lanes of one warp go on whose whole mask has arrived.
-bool release_warp(unsigned first) {
+bool release_warp(unsigned rank, unsigned warp) {
   bool released = false;
-  unsigned end = std::min(size, first + WARP);
+  unsigned first = rank * size + warp * WARP, end = std::min((rank + 1) * size, first + WARP);
   for (unsigned i = first; i < end; ++i) {
     if (fibers[i].state != AT_WARP_BARRIER) continue;
     unsigned mask = fibers[i].mask;
@@ -164,38 +190,46 @@ bool release_warp(unsigned first) {
         fibers[j].present = present;
         fibers[j].taken = fibers[j].given;
       }
-    if (fibers[i].line) ++here.warp_intervals[first / WARP];  // to exchange values orders no memory
+    if (fibers[i].line) ++here.blocks[rank].warp_intervals[warp];  // an exchange orders no memory
     released = true;
   }
   return released;
 }
 
-// Let threads go on after a barrier; false: they wait for each other for ever.
-bool release_waiting() {
+// Let some threads go on if all of them wait at the same barrier, or are done.
+bool release_all(unsigned first, unsigned end, State barrier) {
   int line = 0;
-  bool at_block_barrier = true, same = true;
-  for (unsigned i = 0; i < size; ++i) {
+  for (unsigned i = first; i < end; ++i) {
     if (fibers[i].state == DONE) continue;
-    at_block_barrier &= fibers[i].state == AT_BLOCK_BARRIER;
-    if (line && line != fibers[i].line) same = false;
+    if (fibers[i].state != barrier || (line && line != fibers[i].line)) return false;
     line = fibers[i].line;
   }
-  if (at_block_barrier && same) {
-    for (unsigned i = 0; i < size; ++i)
-      if (fibers[i].state != DONE) fibers[i].state = READY;
-    watch_barrier();
+  for (unsigned i = first; i < end; ++i)
+    if (fibers[i].state != DONE) fibers[i].state = READY;
+  return line;
+}
+
+// Let threads go on after a barrier; false: they wait for each other for ever.
+bool release_waiting() {
+  bool released = release_all(0, cluster * size, AT_CLUSTER_BARRIER);
+  if (released) watch_cluster_barrier(cluster);
+  for (unsigned rank = 0; rank < cluster; ++rank) {
+    if (release_all(rank * size, (rank + 1) * size, AT_BLOCK_BARRIER)) {
+      here.rank = rank;
+      watch_barrier();
+      released = true;
+    }
+    for (unsigned warp = 0; warp * WARP < size; ++warp) released |= release_warp(rank, warp);
   }
-  bool released = at_block_barrier && same;
-  if (!at_block_barrier)
-    for (unsigned first = 0; first < size; first += WARP) released |= release_warp(first);
   return released;
 }
 
 void report_divergence() {
   std::map<std::string, int> waiting;
-  for (unsigned i = 0; i < size; ++i)
+  for (unsigned i = 0; i < cluster * size; ++i)
     if (fibers[i].state != DONE) {
-      const char *at = fibers[i].state == AT_BLOCK_BARRIER ? "__syncthreads" : "a warp barrier";
+      const char *names[] = {"", "a cluster's barrier", "__syncthreads", "a warp barrier"};
+      const char *at = names[fibers[i].state];
       ++waiting[at + std::string(" in line ") + std::to_string(fibers[i].line)];
     }
   std::string text = "divergent barrier:";
@@ -206,8 +240,8 @@ void report_divergence() {
 }
 
 void run_fibers() {
-  left = size;
-  for (unsigned i = 0; i < size; ++i) prepare(i);
+  left = cluster * size;
+  for (unsigned i = 0; i < left; ++i) prepare(i);
   for (;;) {
     run_ready();
     if (!left) return;
@@ -216,46 +250,34 @@ void run_fibers() {
 }
 
 void run_loop() {
-  Turns turns(size);
-  for (unsigned k = 0; k < size; ++k) {
-    here.thread = turns(k);
-    threadIdx = places[here.thread];
+  Turns turns(cluster * size);
+  for (unsigned k = 0; k < cluster * size; ++k) {
+    unsigned i = turns(k);
+    set_place(i / size, i % size);
     body(body_arguments);
   }
-}
-
-// Dynamic shared memory ends at a page that cannot be touched.
-char *dynamic_shared(unsigned bytes) {
-  constexpr size_t room = (MAX_DYNAMIC_SHARED + PAGE - 1) / PAGE * PAGE;
-  static char *end = [] {
-    int kind = MAP_PRIVATE | MAP_ANONYMOUS;
-    void *map = mmap(nullptr, room + PAGE, PROT_READ | PROT_WRITE, kind, -1, 0);
-    char *last = static_cast<char *>(map) + room;
-    mprotect(last, PAGE, PROT_NONE);
-    return last;
-  }();
-  return end - (bytes + 15) / 16 * 16;
 }
 
 void run_blocks(const Launch &launch) {
   static unsigned long long blocks_run = 0;
   unsigned long long blocks = 1ull * launch.grid.x * launch.grid.y * launch.grid.z;
-  cudashim_now.dynamic_shared = dynamic_shared(launch.dynamic_shared);
+  cluster = launch.function->kernel->cluster;
   running = nullptr;
   bool fibers = launch.function->kernel->cooperates;
   constexpr uintptr_t DEPTH = 1 << 20;
   here.stack = fibers ? uintptr_t(stacks()) : uintptr_t(__builtin_frame_address(0)) - DEPTH;
-  here.stack_size = fibers ? MAX_THREADS * STACK : DEPTH;
+  here.stack_size = fibers ? MAX_FIBERS * STACK : DEPTH;
   here.watched = options.races;
   watch_launch();
-  Turns turns(blocks);
-  for (unsigned long long k = 0; k < blocks; ++k) {
-    unsigned long long b = turns(k);
-    unsigned long long row = b / gridDim.x;
-    blockIdx = {unsigned(b % gridDim.x), unsigned(row % gridDim.y), unsigned(row / gridDim.y)};
-    cudashim_now.block_number = ++blocks_run;
-    memset(cudashim_now.dynamic_shared, 0xff, launch.dynamic_shared);
-    watch_block(b);
+  Turns turns(blocks / cluster);
+  for (unsigned long long k = 0; k < blocks / cluster; ++k) {
+    first_block = turns(k) * cluster;
+    first_number = blocks_run + 1;
+    blocks_run += cluster;
+    for (here.rank = 0; here.rank < cluster; ++here.rank) {
+      memset(dynamic_shared(here.rank, launch.dynamic_shared), 0xff, launch.dynamic_shared);
+      watch_block(first_block + here.rank);
+    }
     fibers ? run_fibers() : run_loop();
   }
 }
@@ -323,6 +345,12 @@ API void cudashim_block_barrier(int line) {
   running->line = line;
   leave();
 }
+API void cudashim_cluster_barrier(int line) {
+  must_be_fiber("a cluster's barrier");
+  running->state = AT_CLUSTER_BARRIER;
+  running->line = line;
+  leave();
+}
 API void cudashim_warp_barrier(unsigned mask, int line) {
   must_be_fiber("a warp barrier");
   if (!(mask >> cudashim_now.lane & 1))
@@ -337,7 +365,7 @@ static const Fiber *exchanged(unsigned mask, unsigned long long bits) {
   must_be_fiber("a shuffle or vote");
   running->given = bits;
   cudashim_warp_barrier(mask, 0);
-  return fibers + (running - fibers) / WARP * WARP;
+  return fibers + cudashim_now.rank * size + here.thread / WARP * WARP;
 }
 API unsigned long long cudashim_exchange(unsigned mask, unsigned long long bits, unsigned lane) {
   const Fiber *warp = exchanged(mask, bits);

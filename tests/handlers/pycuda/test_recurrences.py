@@ -1,12 +1,14 @@
 """Steps of a walk through time that are one launch: the bits of one operation after the other."""
 
+import re
 import sys
+import types
 
 import numpy as np
 import pytest
 
 from brainstorm.handlers import NumpyHandler, PyCudaHandler
-from brainstorm.handlers.pycuda import building, recurrences
+from brainstorm.handlers.pycuda import building, recurrence_parts, recurrences
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import BidirectionalWrapper, ClockworkLstm, Gru, Lstm, Recurrent
 from brainstorm.network import Network
@@ -39,9 +41,26 @@ def trained(handler, layer, batch=BATCH):
     return handler.get_numpy_copy(net.buffer.parameters), graphs
 
 
-@pytest.mark.parametrize(("compute", "batch"), [("f32", 3), ("f32", 1), ("tf32", 3), ("bf16", 3)])
+@pytest.fixture
+def blocks_are(monkeypatch):
+    """A function that has a row computed by so many blocks, whether or not one would do."""
+
+    def choose(blocks):
+        for module in (recurrence_parts, recurrences):
+            monkeypatch.setattr(module, "blocks_for", lambda device, rows: (blocks,))
+
+    return choose
+
+
+@pytest.mark.parametrize(
+    ("compute", "batch", "blocks"),
+    [("f32", 3, 1), ("f32", 1, 1), ("tf32", 3, 1), ("bf16", 3, 1), ("f32", 3, 2), ("bf16", 1, 8)],
+)
 @pytest.mark.parametrize("kind", [Recurrent, Gru, Lstm, ClockworkLstm])
-def test_training_is_the_same_bits_in_one_launch_per_walk(kind, compute, batch, monkeypatch):
+def test_training_is_the_same_bits_in_one_launch_per_walk(
+    kind, compute, batch, blocks, blocks_are, monkeypatch
+):
+    blocks_are(blocks)
     got, (graph,) = trained(PyCudaHandler(seed=1, compute=compute), kind(5, name="Layer"), batch)
     assert recurrent(graph) == 2  # forward and backward
     monkeypatch.setenv("BRAINSTORM_REPLAY", "0")
@@ -61,6 +80,9 @@ BESIDES = {
     "another matrix": lambda on, h, z, matrices, t: on.mult_st(0.5, matrices[0], matrices[0]),
     "a sum of all rows": lambda on, h, z, matrices, t: on.sum_t(h[t], 0, z[t][0]),
     "a matrix of h": lambda on, h, z, matrices, t: on.copy_to(h[t - 1][:, :5], z[t][:, 1:]),
+    "columns in another order": lambda on, h, z, matrices, t: on.add_tt(h[t], z[t][:, ::-1], h[t]),
+    "columns of another number": lambda on, h, z, matrices, t: on.copy_to(z[t][:, 2:], h[t][:, :4]),
+    "columns of another step": lambda on, h, z, matrices, t: on.add_tt(h[t], z[5][:, ::-1], h[t]),
 }
 
 
@@ -86,12 +108,65 @@ def walk(handler, besides, turned, wide, batch=BATCH):
     return graph_as_direct(handler, make, steps)
 
 
+@pytest.mark.parametrize("blocks", [1, 4])
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("besides", BESIDES)
-def test_rows_that_need_nothing_of_each_other(besides, turned, wide, handler):
+def test_rows_that_need_nothing_of_each_other(besides, turned, wide, blocks, blocks_are, handler):
+    blocks_are(blocks)
     joined = besides in ("nothing", "a matrix for each step", "a matrix of h")
+    joined |= besides.startswith("columns")
     assert recurrent(walk(handler, besides, turned, wide)) == joined
+
+
+@pytest.mark.parametrize(
+    ("besides", "barriers"),
+    [("nothing", [1, 2]), ("a matrix of h", [2, 2, 2]), ("columns in another order", [2, 2])],
+)
+def test_a_cluster_waits_where_its_blocks_need_something_of_each_other(
+    besides, barriers, blocks_are, handler
+):
+    blocks_are(2)
+    text = walk(handler, besides, True, False).launches[0].kernel.source
+    assert re.findall(r"wait_for_cluster<(\d)>", text) == list(map(str, barriers))
+
+
+def test_columns_beside_those_of_a_product(blocks_are, handler, rng):
+    blocks_are(2)
+    h, z = rng.normal(size=(STEPS + 1, 2, 6)), rng.normal(size=(STEPS + 1, 2, 12))
+    matrix = on(handler, rng.normal(size=(6, 6)))
+
+    def steps(handler, arrays):
+        product = handler.repeated_dot_add(matrix)
+        for t in range(1, STEPS + 1):
+            product(arrays["h"][t - 1], arrays["z"][t, :, :6])
+            handler.tanh(arrays["z"][t, :, 3:9], arrays["h"][t])
+
+    graph = graph_as_direct(handler, lambda: {"h": on(handler, h), "z": on(handler, z)}, steps)
+    assert "wait_for_cluster<1>" not in graph.launches[0].kernel.source
+
+
+def test_as_few_blocks_as_find_room_for_a_matrix(handler):
+    found = {}
+    for units in (100, 160, 161, 200, 256, 300, 448, 460):
+        a, out = handler.ones((32, units)), handler.ones((32, 4 * units))
+        b = handler.ones((4 * units, units))
+        product = handler.repeated_dot_add(b, transb=True)
+        (launch,) = graph_of(
+            handler, lambda product=product, a=a, out=out: product(a, out)
+        ).launches
+        text = launch.kernel.source if launch.kernel else "wait_for_cluster<0>"
+        found[units] = int(re.findall(r"wait_for_cluster<(\d)>", text)[0])
+    assert found == {100: 1, 160: 1, 161: 2, 200: 2, 256: 4, 300: 4, 448: 8, 460: 0}
+
+
+@pytest.mark.parametrize(("rows", "arch", "expected"), [
+    (32, "sm_90", (1, 2, 4, 8)), (33, "sm_100", (1, 2, 4)), (128, "sm_90", (1, 2)),
+    (1, "sm_89", (1,)),
+])  # fmt: skip
+def test_how_many_blocks_there_may_be(rows, arch, expected):
+    device = types.SimpleNamespace(arch=arch)
+    assert recurrence_parts.blocks_for(device, rows) == expected
 
 
 @pytest.mark.parametrize("besides", ["nothing", "a row of another sequence", "another matrix"])
@@ -102,7 +177,7 @@ def test_a_single_row_needs_no_other(besides, handler):
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize(("held", "shared"), [(4, 4000), (2, 4000), (0, 0)])
 def test_a_matrix_that_finds_no_room_in_registers(held, shared, turned, handler, monkeypatch):
-    monkeypatch.setattr(recurrences, "MOST_HELD", held)
+    monkeypatch.setattr(recurrence_parts, "MOST_HELD", held)
     monkeypatch.setattr(handler._device, "shared", 4 * shared)
     monkeypatch.setattr(building, "has_few_rows", lambda *_: True)
     assert recurrent(walk(handler, "nothing", turned, False)) == 1
@@ -184,7 +259,7 @@ def test_products_of_few_rows(rows, columns, terms, turned, handler, rng):
     np.testing.assert_allclose(target.get(), expected, rtol=1e-4, atol=1e-5 * terms**0.5)
 
 
-@pytest.mark.parametrize(("rows", "columns", "terms"), [(129, 2, 2), (2, 2, 2049), (2, 450, 450)])
+@pytest.mark.parametrize(("rows", "columns", "terms"), [(129, 2, 2), (2, 2, 2049), (2, 950, 950)])
 def test_larger_products_are_cublas(rows, columns, terms, handler):
     shapes = (rows, terms), (terms, columns), (rows, columns)
     a, b, out = map(handler.ones, shapes)
