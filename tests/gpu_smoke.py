@@ -103,6 +103,7 @@ def main():
         kinds = {
             "MLP": (lambda: (FullyConnected(256, "rel", name="H1"), FullyConnected(256)), 1),
             "LSTM": (lambda: (Lstm(64, name="Lstm"),), 10),
+            "LSTM in clusters": (lambda: (Lstm(200, name="Lstm"),), 10),
             "with Dropout (other numbers)": (lambda: (Dropout(0.5), FullyConnected(64)), 1),
         }
         for name, (layers, time_size) in kinds.items():

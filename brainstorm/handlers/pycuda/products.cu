@@ -1,5 +1,5 @@
-// Products of few rows with a small matrix: a block computes a row, or a cluster of blocks does, each
-// some columns of it. In which order terms are added depends on the sizes of the matrix alone.
+// Products of few rows with a small matrix: a block computes a row, or each block of a cluster some
+// columns of it. In which order terms are added depends on the sizes of the matrix alone.
 
 // Waits for the other threads of a cluster of so many blocks, and for what they have written.
 template <int blocks>
@@ -17,11 +17,12 @@ static __device__ __forceinline__ void wait_for_cluster()
     }
 }
 
-// A matrix (terms, columns), or its transpose, in memory whose rows are some elements apart. Its
-// columns are groups of so many units, of which each block of a cluster has a part. Of its threads, of
-// which there are so many, those next to each other share columns: they take turns with the terms, each
-// of which is read once for all columns of a thread.
-template <int columns, int units, int terms, int sharing, int blocks, int threads, bool turned>
+// A matrix (terms, columns), or its transpose, in memory whose rows are some elements apart, perhaps
+// all at multiples of 16 bytes. Its columns are groups of so many units, of which each block of a
+// cluster has a part. Of its threads, of which there are so many, those next to each other share
+// columns: they take turns with the terms, each of which is read once for all columns of a thread.
+template <int columns, int units, int terms, int sharing, int blocks, int threads, bool turned,
+          bool aligned>
 struct Matrix {
     static constexpr int height = terms, sharers = sharing, block = threads;
     static constexpr int part = (units + blocks - 1) / blocks, width = columns / units * part;
@@ -49,12 +50,12 @@ struct Matrix {
         return start[turned ? (size_t)j * step + i : (size_t)i * step + j];
     }
 
-    // Reads a turn, several elements at once if they lie together where that may be.
+    // Reads a turn: four elements at once, if they are adjacent.
     __device__ __forceinline__ void read(int turn, float (&into)[rounds]) const
     {
-        constexpr bool adjacent = !turned && rounds % 4 == 0 && part % 4 == 0 && units % 4 == 0;
-        const int k = threadIdx.x / sharing * rounds, i = threadIdx.x % sharing + turn * sharing;
-        if (adjacent && ((size_t)start / sizeof(float) | step) % 4 == 0) {
+        if constexpr (aligned && !turned && rounds % 4 == 0 && part % 4 == 0 && units % 4 == 0) {
+            const int k = threadIdx.x / sharing * rounds;
+            const int i = threadIdx.x % sharing + turn * sharing;
 #pragma unroll
             for (int round = 0; round < rounds; round += 4) {
                 float4 four = {0.0f, 0.0f, 0.0f, 0.0f};
@@ -70,8 +71,8 @@ struct Matrix {
     }
 };
 
-// What a thread has of a matrix: so many elements in registers, the others in memory that each thread
-// has a part of.
+// What a thread has of a matrix: so many elements in registers, the others in memory that each
+// thread has a part of.
 template <class M, int in_registers>
 struct Kept : M {
     static constexpr int held = (in_registers + M::rounds - 1) / M::rounds, unrolled = 4;

@@ -172,7 +172,8 @@ class PyCudaHandler(Lowering):
         if device is not self._device:
             raise HandlerValidationError(
                 f"{name}: expected arrays on {self._device.name} (number {self._device.index}), "
-                f"got {array!r} (number {device.index}). Copy it: handler.create_from_numpy(x.get())."
+                f"got {array!r} (number {device.index}). Copy it: "
+                f"handler.create_from_numpy(x.get())."
             )
 
     def new_lane(self) -> Any:

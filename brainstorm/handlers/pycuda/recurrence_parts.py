@@ -115,7 +115,9 @@ class ProductPart:
         p = self.product
         a, b, out = (f"(float *)(a.{name}.p[{k}] + step * a.{name}.d[{k}])" for k in range(3))
         sizes = p.n, self._units(team), p.k, self.sharing, team.blocks, team.threads
-        form = f"{', '.join(map(str, sizes))}, {str(p.transb).lower()}"
+        is_aligned = p.b % 16 == 0 == p.ldb % 4
+        flags = (str(flag).lower() for flag in (p.transb, is_aligned))
+        form = ", ".join((*map(str, sizes), *flags))
         begin, matrix = "", f"Matrix<{form}>{{{b}, a.{name}.n[1]}}"
         if kept is not None:
             whole = f"Matrix<{form}>{{(float *)a.{name}.p[1], a.{name}.n[1]}}"
