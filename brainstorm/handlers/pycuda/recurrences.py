@@ -191,10 +191,11 @@ class Recurrence:
         """Return whether a part and the next one meet in no memory but in the same units."""
         unit = 4 * self._team.units
 
-        def is_in_units(part: int, k: int) -> bool:
-            array = self._arrays[part][k]
+        def is_in_units(place: int, k: int) -> bool:
+            part, array = self.parts[place], self._arrays[place][k]
+            is_divided = isinstance(part, ProductPart) or array.width == unit
             offsets = array.width, array.step, array.move
-            return self.parts[part].in_columns[k] and not any(n % unit for n in offsets)
+            return part.in_columns[k] and is_divided and not any(n % unit for n in offsets)
 
         def meet_in_a_step(one: Rows, other: Rows) -> bool:
             steps = 1 if one.move == other.move else self.steps

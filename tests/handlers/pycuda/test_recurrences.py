@@ -146,6 +146,26 @@ def test_columns_beside_those_of_a_product(blocks_are, handler, rng):
     assert "wait_for_cluster<1>" not in graph.launches[0].kernel.source
 
 
+def test_loops_over_columns_of_several_units(blocks_are, handler, rng):
+    """Blocks divide those in one piece, and those of a product unit by unit."""
+    blocks_are(2)
+    arrays = {"h": rng.normal(size=(STEPS + 1, 2, 6)), "z": rng.normal(size=(STEPS + 1, 2, 12))}
+    matrix = on(handler, rng.normal(size=(6, 12)))
+
+    def steps(handler, arrays):
+        h, z, y = arrays["h"], arrays["z"], arrays["y"]
+        product = handler.repeated_dot_add(matrix)
+        for t in range(1, STEPS + 1):
+            product(h[t - 1], z[t])
+            handler.tanh(z[t], y[t])
+            handler.mult_tt(y[t, :, :6], y[t, :, 6:], h[t])
+
+    graph = graph_as_direct(
+        handler, lambda: {name: on(handler, arrays.get(name, arrays["z"])) for name in "hzy"}, steps
+    )
+    assert len(graph.launches) == 1
+
+
 def test_as_few_blocks_as_find_room_for_a_matrix(handler):
     found = {}
     for units in (100, 160, 161, 200, 256, 300, 448, 460):
