@@ -52,8 +52,9 @@ def find_device(index: int) -> Device:
     with _finding:
         device = _devices.get(index)
         if device is None:
-            device = _devices[index] = Device(index)
+            device = Device(index)
             device.upload = Uploads(device)
+            _devices[index] = device
     return device
 
 
