@@ -22,13 +22,13 @@ from brainstorm.handlers.pycuda.blas import PROVIDERS
 from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.compilers import find_compiler
 from brainstorm.handlers.pycuda.cudnn import Cudnn
+from brainstorm.handlers.pycuda.devices import find_device
 from brainstorm.handlers.pycuda.driver import Memory, load_driver
 from brainstorm.handlers.pycuda.fusing import Piece
 from brainstorm.handlers.pycuda.graphs import Graph
 from brainstorm.handlers.pycuda.launches import Launch, load
 from brainstorm.handlers.pycuda.modules import modules_of
 from brainstorm.handlers.pycuda.programs import DeviceProgram
-from brainstorm.handlers.pycuda.transfers import find_device
 from brainstorm.handlers.traces import Trace
 from brainstorm.optree import formula
 from brainstorm.optree import functions as fn

@@ -10,8 +10,6 @@ arrays do not use pinned memory: the driver copies them, in the order of the ope
 
 from __future__ import annotations
 
-import threading
-import weakref
 from typing import Any
 
 import numpy as np
@@ -33,29 +31,8 @@ from brainstorm.handlers.pycuda.modules import modules_of
 #: Bytes: maximum of a small array, of both halves, and of arrays that use pinned memory.
 SMALL, RING, MOST_PINNED = 16 << 10, 256 << 10, 64 << 20
 
-_devices: weakref.WeakValueDictionary[int, Device] = weakref.WeakValueDictionary()
-_finding = threading.Lock()
-
 #: dtypes that are sent unchanged and converted on the GPU; others are converted on the host.
 _SENT = frozenset(map(np.dtype, ("bool", "uint8", "int8", "uint16", "int16", "float32")))
-
-
-def find_device(index: int) -> Device:
-    """Return a GPU by its number, the same for all handlers.
-
-    So everything in its memory is computed in one order, whichever handlers the arrays are of.
-
-    Raises:
-        MissingDependencyError: PyCUDA is not installed.
-        DeviceError: There is no driver, no such GPU, or it is too old.
-    """
-    with _finding:
-        device = _devices.get(index)
-        if device is None:
-            device = Device(index)
-            device.upload = Uploads(device)
-            _devices[index] = device
-    return device
 
 
 def _pinned(size: int, device: Device) -> np.ndarray:

@@ -5,7 +5,7 @@ import weakref
 import pytest
 
 from brainstorm.handlers import PyCudaHandler
-from brainstorm.handlers.pycuda import transfers
+from brainstorm.handlers.pycuda import devices
 from tests import cudashim
 
 MISSING = cudashim.available()
@@ -26,7 +26,7 @@ def _fresh_driver():
 @pytest.fixture
 def no_device(monkeypatch):
     """New handlers share no device with those of other tests, and find it as it is then."""
-    monkeypatch.setattr(transfers, "_devices", weakref.WeakValueDictionary())
+    monkeypatch.setattr(devices, "_devices", weakref.WeakValueDictionary())
 
 
 @pytest.fixture
