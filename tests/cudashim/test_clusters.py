@@ -55,3 +55,23 @@ def test_clusters_are_whole_and_need_a_new_gpu(capability, grid, cuda):
     cudashim.set_option("capability", capability)
     with pytest.raises(cuda.driver.LogicError, match="cluster"):
         run(cuda, BARRIER, grid)
+
+
+@pytest.mark.parametrize("order", ["forward", "reversed", "shuffled"])
+def test_a_read_behind_the_barrier_is_remembered_beside_older_ones(order, cuda):
+    source = """
+    extern "C" __global__ __cluster_dims__(2, 1, 1)
+    void kernel(float *x, float *y) {
+      const int block = blockIdx.x, i = threadIdx.x;
+      float read = i == 0 ? x[0] : 0;
+      cudashim_cluster_barrier(__LINE__);
+      if (block == 0 && i == 5) read += x[0];
+      if (block == 1 && i == 0) x[0] = 2;
+      y[block * 32 + i] = read;
+    }
+    """
+    cudashim.set_option("order", order)
+    x, y = cuda.array([1.0]), cuda.empty(64)
+    with pytest.raises(cuda.driver.LaunchError):
+        cuda.kernel(source, "kernel", "PP").prepared_call((2, 1), (32, 1, 1), int(x), int(y))
+    assert "a race: a thread " in cudashim.message()

@@ -179,6 +179,13 @@ def _allocated(size: int) -> Any:
         return driver.mem_alloc(size)
 
 
+def new_event(device: Device) -> Any:
+    """Return an event, for waiting only."""
+    driver = load_driver()
+    with pushed(device.context):
+        return guarded("an event", driver.Event, driver.event_flags.DISABLE_TIMING)
+
+
 class Memory:
     """So many bytes of memory on a GPU, freed together with this object, in any thread.
 
@@ -213,8 +220,8 @@ class Device:
         arch: Its architecture in the compiler's terms, e.g. ``'sm_90'``.
         stream: The stream of all operations, in order.
         copies: Another stream, for copies from the host.
-        lock: Held while an operation is put into the stream: operations share scratch memory,
-            and while a graph is captured, other threads must not add to it.
+        lock: Held while anything is put into the stream: operations share scratch memory, and
+            while a graph is captured, other threads must not add to it, nor wait for it.
     """
 
     def __init__(self, index: int) -> None:
@@ -245,7 +252,9 @@ class Device:
         with pushed(self.context):
             # Streams that do not wait for the default stream, which other libraries may use.
             self.stream, self.copies = (driver.Stream(1) for _ in range(2))
-        leave_with(self, self, self.stream, self.copies)
+        #: Events that nobody waits for; a thread takes one, or makes another one.
+        self._events: list[Any] = []
+        leave_with(self, self, self.stream, self.copies, self._events)
         self.lock = threading.RLock()
         self._scratch: dict[str, Memory] = {}
         #: Zeros, by which the blocks of a reduction find the last one; see `render_cuda`.
@@ -272,7 +281,8 @@ class Device:
         """Fill memory with zeros, after waiting for earlier operations."""
         if memory.size:
             clear = load_driver().memset_d8_async
-            guarded("clearing memory", clear, memory.address, 0, memory.size, self.stream)
+            with self.lock:
+                guarded("clearing memory", clear, memory.address, 0, memory.size, self.stream)
 
     def download(self, array: Any) -> np.ndarray:
         """Return a copy of a `DeviceArray` on the host, after waiting for earlier operations.
@@ -292,13 +302,22 @@ class Device:
         return view if view.flags.c_contiguous else view.copy()
 
     def synchronize(self) -> None:
-        """Wait for all operations.
+        """Wait for all operations, while other threads may add some.
 
         Raises:
             DeviceError: Something failed since the last time.
         """
         self.enter()
-        guarded("waiting for the GPU", self.stream.synchronize)
+        try:
+            event = self._events.pop()
+        except IndexError:
+            event = new_event(self)
+        try:
+            with self.lock:
+                guarded("waiting for the GPU", event.record, self.stream)
+            guarded("waiting for the GPU", event.synchronize)
+        finally:
+            self._events.append(event)
 
 
 def _dotted(capability: tuple[int, int]) -> str:

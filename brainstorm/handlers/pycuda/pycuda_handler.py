@@ -168,6 +168,7 @@ class PyCudaHandler(Lowering):
         )
 
     def _check_device(self, name: str, array: Any) -> None:
+        array = getattr(array, "state", array)  # of a stream of random numbers
         device = getattr(array, "device", self._device)
         if device is not self._device:
             raise HandlerValidationError(
@@ -236,7 +237,9 @@ class PyCudaHandler(Lowering):
         return mem.get()
 
     def set_from_numpy(self, mem: Array, arr: Any) -> None:
-        self._device.upload(self._fitting(mem, arr), mem)
+        values = self._fitting(mem, arr)
+        self._check_device("set_from_numpy", mem)
+        self._device.upload(values, mem)
 
     def is_fully_finite(self, a: Array) -> bool:
         if not a.size:

@@ -21,6 +21,7 @@ from brainstorm.handlers.pycuda.driver import (
     guarded,
     leave_with,
     load_driver,
+    new_event,
     pushed,
 )
 from brainstorm.handlers.pycuda.elements import copying_walk
@@ -43,18 +44,12 @@ def _pinned(size: int, device: Device) -> np.ndarray:
     return memory
 
 
-def _event(device: Device) -> Any:
-    driver = load_driver()
-    with pushed(device.context):
-        return driver.Event(driver.event_flags.DISABLE_TIMING)
-
-
 class _Ring:
     """Two halves of pinned memory, which are filled alternately."""
 
     def __init__(self, device: Device) -> None:
         self._halves = [_pinned(RING // 2, device) for _ in range(2)]
-        self._sent = [_event(device) for _ in range(2)]
+        self._sent = [new_event(device) for _ in range(2)]
         self._start = 0
 
     def filled(self, values: np.ndarray, stream: Any) -> np.ndarray:
@@ -75,7 +70,7 @@ class _Staging:
     """Memory on both sides, and events for when it can be reused."""
 
     def __init__(self, device: Device) -> None:
-        self.sent, self.used = _event(device), _event(device)
+        self.sent, self.used = new_event(device), new_event(device)
         self.host = np.empty(0, np.uint8)
         self.memory: Memory | None = None
 
@@ -95,7 +90,8 @@ class Uploads:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._send = load_driver().memcpy_htod_async
+        driver = load_driver()
+        self._send, self._move = driver.memcpy_htod_async, driver.memcpy_dtod_async
         self._ring, self._staging = _Ring(device), [_Staging(device) for _ in range(2)]
         leave_with(self, device, self._ring, *self._staging)
 
@@ -118,10 +114,10 @@ class Uploads:
             return
         kept = values.dtype == array.dtype or values.dtype in _SENT
         values = np.ascontiguousarray(values, None if kept else array.dtype)
-        if values.nbytes <= MOST_PINNED:
-            self._stage(values, array)
-            return
         is_plain = values.dtype == array.dtype and array.flags.c_contiguous
+        if values.nbytes <= MOST_PINNED:
+            self._stage(values, array, is_plain)
+            return
         whole = array if is_plain else DeviceArray.new(self._device, array.shape, values.dtype)
         # In the stream of the operations: a copy in the default stream may still be running when
         # it returns, and this stream would not wait for it.
@@ -135,7 +131,7 @@ class Uploads:
         load(modules_of(self._device.index), self._device, [launch])
         guarded("converting on the GPU", launch.run)
 
-    def _stage(self, values: np.ndarray, array: DeviceArray) -> None:
+    def _stage(self, values: np.ndarray, array: DeviceArray, is_plain: bool) -> None:
         device = self._device
         self._staging.reverse()
         staging = self._staging[0]
@@ -145,5 +141,9 @@ class Uploads:
         guarded("copying to the GPU", self._send, memory.address, part, device.copies)
         staging.sent.record(device.copies)
         device.stream.wait_for_event(staging.sent)
-        self._copy(DeviceArray.at(device, memory, array.shape, values.dtype), array)
+        if is_plain:
+            given = array.address, memory.address, values.nbytes, device.stream
+            guarded("copying to the GPU", self._move, *given)
+        else:
+            self._copy(DeviceArray.at(device, memory, array.shape, values.dtype), array)
         staging.used.record(device.stream)

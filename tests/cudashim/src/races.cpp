@@ -113,10 +113,12 @@ void check(const Access &before, const Access &now, uintptr_t address) {
 }
 
 void remember_read(Cell &cell, const Access &now) {
-  // Kept are two readers: of different threads, and of different blocks if there are.
+  // Kept are two readers: of different threads, and of different blocks if there are; not those that
+  // this one is behind, and whoever is behind this one, too.
   Access &first = cell.reads[0], &second = cell.reads[1];
-  bool same = first.block == now.block && first.thread == now.thread;
-  if (!first.bytes || same) first = now;
+  for (Access &read : cell.reads)
+    if (read.bytes && read.bytes == (read.bytes & now.bytes) && is_ordered(read, now)) read.bytes = 0;
+  if (!first.bytes) first = now;
   else if (!second.bytes || first.block != now.block || second.block == now.block) second = now;
 }
 

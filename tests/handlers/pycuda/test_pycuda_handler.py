@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import threading
 import time
 import weakref
 
@@ -247,6 +248,32 @@ def test_handlers_of_a_gpu_work_in_one_order(replayed, shim):
     assert (y.get() == 6).all()
 
 
+def test_what_a_thread_does_while_another_one_captures_a_graph_is_not_in_it(handler):
+    found, other = [], PyCudaHandler(seed=2)
+
+    def elsewhere():
+        ones = other.ones((8,))
+        found.append((ones, ones.get()))
+
+    thread, x = threading.Thread(target=elsewhere), handler.ones((3,))
+
+    def start():
+        if thread.ident is None:
+            thread.start()
+            thread.join(0.2)  # it waits for the graph
+
+    with handler.tracing(runs=False) as trace:
+        handler.add_tt(x, x, x)
+        handler.call(start, is_queued=True)
+    trace.replay()
+    thread.join()
+    trace.replay()
+    (ones, values), expected = found[0], np.ones(8)
+    np.testing.assert_array_equal(values, expected)
+    np.testing.assert_array_equal(ones.get(), expected)
+    np.testing.assert_array_equal(x.get(), np.full(3, 4.0))
+
+
 def test_several_devices(shim):
     shim.set_option("devices", 2)
     first, second = PyCudaHandler(seed=1), PyCudaHandler(seed=1, device=1)
@@ -259,6 +286,8 @@ def test_several_devices(shim):
     for work in (
         lambda: second.copy_to(*x),
         lambda: second.compute(formula(lambda a: -a), x[:1], x[1:]),
+        lambda: second.set_from_numpy(x[0], np.zeros(6)),
+        lambda: second.fill_gaussian(0.0, 1.0, x[1], first.stream),
     ):
         with pytest.raises(HandlerValidationError, match=r"\(number 1\), got .* \(number 0\)"):
             work()

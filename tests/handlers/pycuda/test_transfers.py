@@ -10,7 +10,7 @@ DTYPES = ("bool", "uint8", "int16", "int32", "int64", "float16", "float32", "flo
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("size", [1, 5, transfers.SMALL // 4 + 1])
+@pytest.mark.parametrize("size", [1, 5, transfers.SMALL // 4 + 1, transfers.SMALL + 1])
 def test_arrays_of_any_dtype_are_converted_or_keep_it(size, dtype, handler):
     values = (np.arange(size) % 100).astype(dtype)
     array = handler.zeros((size,))
