@@ -16,7 +16,7 @@ from brainstorm.testing import check_handler
 from tests import cudashim
 
 #: Units of a recurrent layer whose matrix is kept by clusters of blocks.
-CLUSTERED = 200
+CLUSTERED_UNITS = 200
 
 
 def main() -> None:
@@ -35,7 +35,7 @@ def main() -> None:
     check_handler(PyCudaHandler(seed=1), operations, properties=["results equal the reference"])
     workloads = list(map(shrunk, GPU_WORKLOADS))
     lstm = next(workload for workload in workloads if workload.key == "lstm")
-    workloads.append(lstm._replace(hidden=(Lstm(CLUSTERED),)))
+    workloads.append(lstm._replace(hidden=(Lstm(CLUSTERED_UNITS),)))
     for workload in workloads[: 1 if is_smoke else None]:
         for precision in arguments.precision:
             for timed in gpu_ours.contestants(workload, precision).values():

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from brainstorm.handlers.pycuda.compilers import Nvrtc, RefusedError
 from brainstorm.handlers.pycuda.recurrence_parts import CLUSTERED
-from tools.gpu_sources import CLUSTERS, kernel_sources
+from tools.gpu_sources import OF_CLUSTERS, kernel_sources
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 #: No remarks about what is not used: op-trees name all they get.
@@ -92,7 +92,7 @@ def compile_all(name: str, compiler: Compiler, architectures: Sequence[str]) -> 
         pairs = [
             (path, architecture)
             for path, architecture in itertools.product(paths, architectures)
-            if path.stem != CLUSTERS or int(architecture.removeprefix("sm_")) >= CLUSTERED
+            if path.stem != OF_CLUSTERS or int(architecture.removeprefix("sm_")) >= CLUSTERED
         ]
         results = list(pool.map(lambda pair: compile_one(compiler, *pair), pairs))
     for (path, architecture), (fine, text) in zip(pairs, results, strict=True):

@@ -45,7 +45,7 @@ _ELEMENTS = {
 
 
 #: The source that only GPUs from `CLUSTERED` on take.
-CLUSTERS = "clusters"
+OF_CLUSTERS = "clusters"
 
 
 def kernel_sources() -> dict[str, str]:
@@ -54,7 +54,7 @@ def kernel_sources() -> dict[str, str]:
     Returns:
         A name for each file's content: those of the kernels that are written by hand, and one of
         op-trees that have every operator's text and every kind of loop, in both sizes of indices;
-        and of recurrences, by one block and by `CLUSTERS`.
+        and of recurrences, by one block and by `OF_CLUSTERS`.
     """
     written = {file: f"{CUDA_HEAD}\n{file_source(file)}" for file in FILES}
     structures = {structure_of(group) for group in _groups()}
@@ -62,7 +62,7 @@ def kernel_sources() -> dict[str, str]:
         kernels = [loop_kernel(dataclasses.replace(one, index=index)) for one in structures]
         written[f"op_trees_{index}"] = source_of(kernels)
     written["recurrences"] = source_of(list(_recurrences(100)))
-    written[CLUSTERS] = source_of(list(_recurrences(256)))
+    written[OF_CLUSTERS] = source_of(list(_recurrences(256)))
     return written
 
 

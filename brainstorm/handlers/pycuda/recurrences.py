@@ -94,10 +94,6 @@ class Recurrence:
             for part, row in zip(parts, moves, strict=True)
         ]
         self._written = [array for arrays in self._arrays for array in arrays if array.is_written]
-        spans = list(map(self._span, self._written))
-        self._is_constant = [
-            [not meet([self._span(array)], spans) for array in arrays] for arrays in self._arrays
-        ]
 
     @classmethod
     def found(
@@ -154,6 +150,14 @@ class Recurrence:
             for other in arrays
             if meet([self._span(written)], [self._span(other)])
         )
+
+    @cached_property
+    def _is_constant(self) -> list[list[bool]]:
+        """For each part, which of its arrays no step writes."""
+        spans = list(map(self._span, self._written))
+        return [
+            [not meet([self._span(array)], spans) for array in arrays] for arrays in self._arrays
+        ]
 
     def _kept(self, team: Team) -> list[tuple[int, int] | None]:
         """Return for each part how many elements of its matrix are kept; see `ProductPart.kept`.

@@ -5,14 +5,14 @@ import re
 import pytest
 
 from brainstorm.handlers.pycuda import modules
-from tools.gpu_sources import CLUSTERS, kernel_sources
+from tools.gpu_sources import OF_CLUSTERS, kernel_sources
 
 SOURCES = kernel_sources()
 
 
 def test_every_kernel_is_there():
     assert set(SOURCES) == {
-        *modules.FILES, "op_trees_int", "op_trees_ptrdiff_t", "recurrences", CLUSTERS
+        *modules.FILES, "op_trees_int", "op_trees_ptrdiff_t", "recurrences", OF_CLUSTERS
     }  # fmt: skip
     assert all(re.search("__(global|device)__", text) for text in SOURCES.values())
     assert not any("#include" in text for text in SOURCES.values())
@@ -22,6 +22,6 @@ def test_every_kernel_is_there():
     assert all(f"({name}(p0" in SOURCES["op_trees_int"] for name in of_elements)
 
 
-@pytest.mark.parametrize("name", [*modules.FILES, "op_trees_ptrdiff_t", "recurrences", CLUSTERS])
+@pytest.mark.parametrize("name", [*modules.FILES, "op_trees_ptrdiff_t", "recurrences", OF_CLUSTERS])
 def test_they_compile_by_themselves(name, handler):
     assert modules._cached(SOURCES[name], handler._device.arch)
