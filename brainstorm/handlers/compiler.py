@@ -1,10 +1,10 @@
 """The system's C compiler: from source to a loaded function, with a cache on disk.
 
 The cache is the directory in BRAINSTORM_CACHE_DIR, or ``brainstorm`` in the user's cache directory,
-which no other user can write to (see `kernel_cache`). The name of a library consists of the hash of
-everything that it depends on (source, compiler, flags, processor) and the hash of its content. It
-is created by renaming, loaded only if the content has its hash, and must return the first hash when
-called. So processes need no locks, and truncated or foreign files are built again.
+which no other user can write to (see `kernel_cache`). The name of a library is the hash of
+everything that it depends on (source, compiler, flags, processor), so it is found at once however
+many there are. It is created by renaming, and loaded only if it ends with the hash of its name and
+content. So processes need no locks, and truncated or foreign files are built again.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _machine(command: tuple[str, ...]) -> str:
 
 def _known_flags(machine: str, directory: Path) -> Flags | None:
     """Return the flags from the cache: a library compiled with them, which returns them."""
-    library = _find_library(directory, _hash(machine), "flags")
+    library = _find_library(directory, _hash(machine))
     if library is None:
         return None
     texts = (library.flags_options, library.flags_libraries)
@@ -163,7 +163,7 @@ def _new_flags(command: tuple[str, ...], machine: str, directory: Path) -> Flags
         f"const char *flags_{name}(void) {{ return {json.dumps(text)}; }}\n"
         for name, text in flags._asdict().items()
     )
-    _build_library(command, flags, source, "flags", _hash(machine), directory)
+    _build_library(command, flags, source, _hash(machine), directory)
     _is_cold = True
     return flags
 
@@ -257,14 +257,13 @@ def load(source: str, name: str) -> int:
     with _alone(key):
         if (directory, key) in _failures:
             raise MissingDependencyError(_failures[directory, key])
-        library = _find_library(directory, key, name)
+        library = _find_library(directory, key)
         if library is None and _state.wanted is not None:
             _state.wanted.add((source, name))
             return 0
         if library is None:
             try:
-                given = source, name, key, directory
-                library = _build_library(compiler.command, compiler.flags, *given)
+                library = _build_library(compiler.command, compiler.flags, source, key, directory)
             except MissingDependencyError as error:
                 if not _failures:
                     LOG.warning("a formula runs without its kernel, which is slower: %s", error)
@@ -273,23 +272,20 @@ def load(source: str, name: str) -> int:
     return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
 
 
-def _find_library(directory: Path, key: str, name: str) -> ctypes.CDLL | None:
-    found = (_load_checked(path, key, name) for path in sorted(directory.glob(f"{key}-*.so")))
-    return next(filter(None, found), None)
-
-
-def _load_checked(path: Path, key: str, name: str) -> ctypes.CDLL | None:
+def _find_library(directory: Path, key: str) -> ctypes.CDLL | None:
     """Load a library if it is what its name says."""
-    try:
-        content = read_trusted(path)
-        if content is None or _hash(content) != path.stem.partition("-")[2]:
-            return None
-        library = load_library(str(path))
-        ask = getattr(library, f"{name}_key")
-        ask.restype = ctypes.c_char_p
-        return library if ask() == key.encode() else None
-    except (OSError, AttributeError):
+    path = directory / f"{key}.so"
+    content = read_trusted(path)
+    if content is None or not content.endswith(_seal(key, content[:-32])):
         return None
+    with contextlib.suppress(OSError):
+        return load_library(str(path))
+    return None
+
+
+def _seal(key: str, content: bytes) -> bytes:
+    """Return what a library ends with; loaders ignore it."""
+    return _hash(key.encode() + content).encode()
 
 
 def _hash(content: str | bytes) -> str:
@@ -302,14 +298,13 @@ def _no_place(directory: Path, error: OSError) -> MissingDependencyError:
 
 
 def _build_library(
-    command: tuple[str, ...], flags: Flags, source: str, name: str, key: str, directory: Path
+    command: tuple[str, ...], flags: Flags, source: str, key: str, directory: Path
 ) -> ctypes.CDLL:
-    source += f'const char *{name}_key(void) {{ return "{key}"; }}\n'
     try:
         path = _build(command, flags, source, key, directory)
     except OSError as error:
         raise _no_place(directory, error) from None
-    library = _load_checked(path, key, name)
+    library = _find_library(directory, key)
     if library is None:
         path.unlink(missing_ok=True)
         raise MissingDependencyError(f"{shlex.join(command)} built a library that does not load")
@@ -322,7 +317,8 @@ def _build(command: tuple[str, ...], flags: Flags, source: str, key: str, direct
         text.write_text(source)
         if problem := run_compiler(flags.command(command, text, library, "-shared")):
             raise MissingDependencyError(f"{shlex.join(command)} failed: {problem}")
-        path = directory / f"{key}-{_hash(library.read_bytes())}.so"
+        content, path = library.read_bytes(), directory / f"{key}.so"
+        library.write_bytes(content + _seal(key, content))
         library.chmod(0o700)
         os.replace(library, path)
         return path

@@ -4,6 +4,7 @@ import ctypes
 
 import numpy as np
 
+from brainstorm.handlers import compiler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.optree import Variable, linearise
 from brainstorm.optree import functions as fn
@@ -12,13 +13,20 @@ from tests.handlers.native.lowered import check
 from tests.handlers.running import traced
 
 #: What begins the code of a new process.
-HERE = f"from brainstorm.handlers import compiler; from {__name__} import *; "
+HERE = f"from {__name__} import *; "
 POOLING = [f"{k}pool2d_{way}_batch" for k in ("max", "avg") for way in ("forward", "backward")]
 
 
 def probe(answer):
     """Return the source of a function that answers."""
     return f"void probe(long *p, const long *n) {{ *p = {answer}; }}\n"
+
+
+def build_unloaded(source, cache):
+    """Compile a probe as `compiler.load` does; what is loaded once is not loaded again by name."""
+    _, here = compiler._compiler_here()
+    key = compiler._hash(f"{here.key}\nprobe\n{source}")
+    return compiler._build(here.command, here.flags, source, key, cache)
 
 
 def ask(address):

@@ -17,7 +17,14 @@ from brainstorm.layers import Recurrent
 from brainstorm.network import Network
 from brainstorm.testing.handler_arguments import Arguments, Invocation
 from brainstorm.training import MomentumStepper
-from tests.handlers.compiling import HERE, ask, probe, replay_products, run_formulas
+from tests.handlers.compiling import (
+    HERE,
+    ask,
+    build_unloaded,
+    probe,
+    replay_products,
+    run_formulas,
+)
 from tests.handlers.running import in_process, in_threads, needs_compiler
 from tests.networks import classifier
 
@@ -256,32 +263,20 @@ def test_cache_is_used(cache, monkeypatch):
 
 
 @needs_compiler
-@pytest.mark.parametrize("content", ["truncated", "empty", "foreign"])
+@pytest.mark.parametrize("content", ["truncated", "empty", "foreign", "changed"])
 def test_files_that_are_not_what_they_should_be_are_built_again(cache, content):
-    compiler.load(probe(7), "probe")
-    others = set(cache.iterdir())
-    compiler.load(probe(6), "probe")
-    (path,) = set(cache.iterdir()) - others
-    good = path.read_bytes()
-    path.unlink()  # what is loaded stays as it is
-    if content == "foreign":  # a sound library of another source under this name
-        for other in others:
-            name = path.name.partition("-")[0] + "-" + other.name.partition("-")[2]
-            path.with_name(name).write_bytes(other.read_bytes())
-    else:
-        path.write_bytes(good[: len(good) // 2] if content == "truncated" else b"")
+    other, path = (build_unloaded(probe(answer), cache) for answer in (7, 6))
+    good, foreign, files = path.read_bytes(), other.read_bytes(), set(cache.iterdir())
+    path.write_bytes(
+        {
+            "truncated": good[: len(good) // 2],
+            "empty": b"",
+            "foreign": foreign,  # a sound library of another source under this name
+            "changed": foreign[:-32] + good[-32:],
+        }[content]
+    )
     assert ask(compiler.load(probe(6), "probe")) == 6
-
-
-@needs_compiler
-def test_a_library_that_is_not_what_was_built_is_built_again(cache):
-    """Although it says that it is of this source."""
-    _, here = compiler._compiler_here()
-    key = compiler._hash(f"{here.key}\nprobe\n{probe(9)}")
-    changed = f'{probe(66)}const char *probe_key(void) {{ return "{key}"; }}\n'
-    built = compiler._build(here.command, here.flags, changed, key, cache)
-    built.rename(cache / f"{key}-{compiler._hash(b'another')}.so")
-    assert ask(compiler.load(probe(9), "probe")) == 9
+    assert set(cache.iterdir()) == files
 
 
 @needs_compiler

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import stat
 from types import SimpleNamespace
 
@@ -11,7 +10,7 @@ import pytest
 from brainstorm.errors import MissingDependencyError
 from brainstorm.handlers import compiler, kernel_cache
 from brainstorm.handlers.kernel_cache import read_trusted, trusted_directory
-from tests.handlers.compiling import ask, probe
+from tests.handlers.compiling import ask, build_unloaded, probe
 from tests.handlers.running import in_process, needs_compiler
 
 NOBODY = 65534
@@ -146,16 +145,14 @@ def test_a_file_that_others_can_write_is_not_read(cache, kind):
 @needs_compiler
 @pytest.mark.parametrize("place", ["folder", "file"])
 def test_code_that_somebody_else_has_put_there_is_not_run(cache, place):
-    """Hash and cache key are no secrets: everybody can make a library that has them."""
+    """Hashes are no secrets: everybody can make a library that has them."""
+    evil, path = (build_unloaded(probe(answer), cache) for answer in (66, 5))
+    key, content = path.stem, evil.read_bytes()[:-32]
+    path.write_bytes(content + compiler._seal(key, content))
+    files = set(cache.iterdir())
+    (cache if place == "folder" else path).chmod(0o777)
     assert ask(compiler.load(probe(5), "probe")) == 5
-    (key,) = {p.name[:32] for p in cache.iterdir() if b"probe_key" in p.read_bytes()}
-    _, here = compiler._compiler_here()
-    shutil.rmtree(cache)
-    cache.mkdir()
-    keyed = f'{probe(66)}const char *probe_key(void) {{ return "{key}"; }}\n'
-    evil = compiler._build(here.command, here.flags, keyed, key, cache)
-    (cache if place == "folder" else evil).chmod(0o777)
-    assert ask(compiler.load(probe(5), "probe")) == 5
+    assert set(cache.iterdir()) == files
 
 
 PROCESS = """
