@@ -33,7 +33,7 @@ def assert_close(logs, expected):
             np.testing.assert_allclose(logs[name], value, rtol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("ranks", [1, 3, 4])
+@pytest.mark.parametrize("ranks", [1, 4])
 def test_losses_do_not_depend_on_the_number_of_ranks(ranks):
     """Batches are divided evenly, unevenly, and into fewer parts than there are ranks."""
     results, expected = run_job(ranks, "trainings").values, alone("trainings")
@@ -58,7 +58,7 @@ def test_the_example_trains_as_one_process_and_speaks_on_rank_0():
     for result in results:
         for kind in kinds:
             assert_close(result["logs"][kind], expected["logs"][kind])
-    assert "Epoch 2" in results[0]["printed"]
+    assert "Epoch 1" in results[0]["printed"]
     assert results[1]["printed"] == ""
 
 
@@ -90,23 +90,22 @@ def test_rank_0_decides_reads_and_speaks(tmp_path):
 
 def test_a_resumed_run_of_as_many_ranks_is_the_uninterrupted_one(tmp_path):
     whole, part = (str(tmp_path / f"{name}.hdf5") for name in ("whole", "part"))
-    expected = run_job(2, "resume", whole, 4).values
     # A signal to the last rank ends all of them in the middle of an epoch, with a checkpoint.
-    begun = run_job(2, "resume", part, 4, 3).values
+    ranks = run_job(2, "repeated", "resume", (whole, 4), (part, 4, 3)).values
+    expected, begun = zip(*ranks, strict=True)
     assert [result["updates"] for result in begun] == [4, 4]
     assert begun[1]["logs"]["interrupted"] == ["received SIGTERM"]
     resumed = run_job(2, "resume", part, 4).values
-    assert resumed == expected
+    assert resumed == list(expected)
 
 
 def test_a_run_is_resumed_with_another_number_of_ranks(tmp_path):
-    begun = tmp_path / "run.hdf5"
+    whole, begun = (tmp_path / f"{name}.hdf5" for name in ("whole", "begun"))
     assert run_job(2, "carry", str(begun), 3).values[1]["updates"] == 4
-    expected = run_job(1, "carry", str(tmp_path / "whole.hdf5")).values[0]
-    for ranks in (1, 3):
-        copied = str(shutil.copy(begun, tmp_path / f"{ranks}.hdf5"))
-        for result in run_job(ranks, "carry", copied).values:
-            assert_close(result["logs"], expected["logs"])
+    copied = str(shutil.copy(begun, tmp_path / "copied.hdf5"))
+    ((expected, alone),) = run_job(1, "repeated", "carry", (str(whole),), (str(begun),)).values
+    for result in (alone, *run_job(3, "carry", copied).values):
+        assert_close(result["logs"], expected["logs"])
 
 
 def test_a_run_is_resumed_between_the_batches_of_an_update(tmp_path):
