@@ -20,8 +20,7 @@ from brainstorm.randomness import RandomState
 from brainstorm.registry import Registry
 from brainstorm.structure import UniquelyNamed
 from brainstorm.testing import LayerHarness, build_layer
-from tests import test_value_modifiers
-from tests.hooks import test_hook_base
+from tests import test_arguments
 
 
 class Animal(Describable):
@@ -277,17 +276,13 @@ def test_what_a_constructor_keeps_belongs_into_the_description(description, text
         create_from_description(description)
 
 
-DESCRIBED = (
-    *(ba.AdamStepper(), ba.GradientAccumulation(2), ba.LossScaling(), ba.SgdStepper(0.1)),
-    *(ba.DenseSqrtFanIn(), ba.EchoState(), ba.Gaussian(), ba.Identity(), ba.RandomWalk()),
-    *(ba.SparseInputs(ba.Gaussian(), 3), ba.Uniform(), ba.Exponential(1, 0.5), ba.Cosine(1, 0, 9)),
-    *(ba.OneCycle(1, 9), ba.ReduceOnPlateau("total_loss", 1), ba.Linear(1, 0, 3)),
-    *(ba.FScore(), ba.Hamming(), ba.Precision()),
-)
-MAKERS = {**test_hook_base.EXAMPLES, **test_value_modifiers.EXAMPLES}
-CHECKED = {type(this).__name__: this for this in DESCRIBED}
-# The run of an InfoUpdater is not described.
-CHECKED |= {name: make() for name, make in MAKERS.items() if name != "InfoUpdater"}
+#: All public classes with a description; it does not have the run of an InfoUpdater.
+CHECKED = {
+    name: cls(**test_arguments.NEEDED.get(name, {}))
+    for name, cls in test_arguments.FOUND.items()
+    if inspect.isclass(cls) and issubclass(cls, Describable)
+    if not issubclass(cls, (ba.DataIterator, ba.InfoUpdater))
+} | {"ClipValues": ba.ClipValues(-0.5, None)}
 
 
 @pytest.mark.parametrize("name", CHECKED)
@@ -313,7 +308,8 @@ def test_a_description_is_checked_as_by_the_constructor(name):
     "name", sorted(CHECKED.keys() - {"Uniform"})
 )  # whose ends have a finite distance
 def test_infinite_numbers_come_back_from_strict_json(name):
-    numbers = [n for n, value in vars(CHECKED[name]).items() if type(value) in (int, float)]
+    numbers = {n for n, value in vars(CHECKED[name]).items() if type(value) in (int, float)}
+    numbers -= test_arguments.COMPARED - {"low"}
     for option in inspect.signature(type(CHECKED[name])).parameters.keys() & numbers:
         this = copy.copy(CHECKED[name])
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from typing import ClassVar
 
@@ -12,48 +11,37 @@ from brainstorm import hooks
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import UnknownPathError
 from brainstorm.hooks.base import ROLES, find_log
-from brainstorm.training import Linear
+from tests.test_arguments import NEEDED
 from tests.trainings import refused
 
-EXAMPLES = {
-    "AverageWeights": lambda: hooks.AverageWeights(0.9),
-    "EarlyStopper": lambda: hooks.EarlyStopper("valid.loss", 3, "max"),
-    "InfoUpdater": lambda: hooks.InfoUpdater(type("Run", (), {"info": {}})()),
-    "LivePage": lambda: hooks.LivePage(8080),
-    "LogPlotter": lambda: hooks.LogPlotter("valid.loss", "plot.png"),
-    "BokehVisualizer": lambda: hooks.BokehVisualizer(["a", "b"]),
-    "ModifyStepperAttribute": lambda: hooks.ModifyStepperAttribute(Linear(1.0, 0.0, 4)),
-    "MonitorLayerDeltas": lambda: hooks.MonitorLayerDeltas("Hidden"),
-    "MonitorLayerGradients": lambda: hooks.MonitorLayerGradients("Hidden"),
-    "MonitorLayerInOuts": lambda: hooks.MonitorLayerInOuts("Hidden"),
-    "MonitorLayerParameters": lambda: hooks.MonitorLayerParameters("Hidden"),
-    "MonitorLoss": lambda: hooks.MonitorLoss("valid"),
-    "MonitorScores": lambda: hooks.MonitorScores("valid", []),
-    "ProgressBar": lambda: hooks.ProgressBar(),
-    "ReturnToCheckpoint": lambda: hooks.ReturnToCheckpoint(0.1, 2, "a"),
-    "SaveBestNetwork": lambda: hooks.SaveBestNetwork("valid.loss", criterion="min"),
-    "SaveCheckpoint": lambda: hooks.SaveCheckpoint("run.hdf5", keep=2, best="valid.loss"),
-    "SaveLogs": lambda: hooks.SaveLogs("logs.hdf5"),
-    "SaveNetwork": lambda: hooks.SaveNetwork("net.hdf5"),
-    "StopAfterEpoch": lambda: hooks.StopAfterEpoch(5),
-    "StopAfterThresholdReached": lambda: hooks.StopAfterThresholdReached("a", 0.5),
-    "StopOnNan": lambda: hooks.StopOnNan("a"),
-    "StopOnSigQuit": lambda: hooks.StopOnSigQuit(),
-    "WithAverages": lambda: hooks.WithAverages(hooks.MonitorLoss("valid", interval=3), "slow"),
+#: Options beside those that a hook needs.
+OPTIONS = {
+    "AverageWeights": {"decay": 0.9},
+    "BokehVisualizer": {"log_names": ["a", "b"]},
+    "EarlyStopper": {"patience": 3, "criterion": "max"},
+    "LivePage": {"port": 8080},
+    "LogPlotter": {"filename": "plot.png"},
+    "ReturnToCheckpoint": {"factor": 0.1, "most_returns": 2, "name": "a"},
+    "SaveBestNetwork": {"criterion": "min"},
+    "SaveCheckpoint": {"keep": 2, "best": "valid.loss"},
+    "StopOnNan": {"logs_to_check": "a"},
+    "WithAverages": {"averages": "slow"},
 }
+HOOKS = sorted(set(hooks.__all__) - {"Hook"})
+
+
+def example(kind, **options):
+    """Return a hook of some class."""
+    return getattr(hooks, kind)(**{**NEEDED.get(kind, {}), **OPTIONS.get(kind, {}), **options})
 
 
 #: What has no options of when it fires: it always, or another hook, says so.
 NOT_COMMON = {"ProgressBar", "InfoUpdater", "WithAverages"}
 
 
-def test_every_hook_is_here():
-    assert set(EXAMPLES) == set(hooks.__all__) - {"Hook"}
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", HOOKS)
 def test_description_is_strict_json_and_gives_the_same_hook(name):
-    hook = EXAMPLES[name]()
+    hook = example(name)
     description = get_description(hook)
     again = create_from_description(json.loads(json.dumps(description, allow_nan=False)))
     assert type(again) is type(hook)
@@ -62,14 +50,9 @@ def test_description_is_strict_json_and_gives_the_same_hook(name):
     assert hook.role in ROLES
 
 
-@pytest.mark.parametrize("name", sorted(set(EXAMPLES) - NOT_COMMON))
+@pytest.mark.parametrize("name", sorted(set(HOOKS) - NOT_COMMON))
 def test_common_options(name):
-    hook = type(EXAMPLES[name]())
-    given = {
-        k: v for k, v in vars(EXAMPLES[name]()).items() if k in inspect.signature(hook).parameters
-    }
-    given.update(name="other", timescale="update", interval=3)
-    made = hook(**{k: v for k, v in given.items() if k != "verbose" and not k.startswith("_")})
+    made = example(name, name="other", timescale="update", interval=3)
     assert (made.__name__, made.timescale, made.interval) == ("other", "update", 3)
 
 
@@ -101,15 +84,10 @@ MIN_MAX = "one of 'min', 'max' or None"
     ],
 )
 def test_options_are_checked(name, option, expected, wrong):
-    needed = {
-        **{key: {"log_name": "a"} for key in ("EarlyStopper", "SaveBestNetwork")},
-        "SaveCheckpoint": {"filename": "run.hdf5"},
-        "StopAfterThresholdReached": {"log_name": "a", "threshold": 1},
-    }
     for value in wrong:
         made = value if option == "name" else name
         with refused(f"hook {made!r} ({name}), {option}: expected {expected}, got {value!r}."):
-            getattr(hooks, name)(**{**needed.get(name, {}), option: value})
+            getattr(hooks, name)(**{**NEEDED.get(name, {}), option: value})
 
 
 def test_hooks_can_be_called_by_hand(net):
