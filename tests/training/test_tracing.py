@@ -13,8 +13,8 @@ import pytest
 
 from brainstorm.errors import MissingDataError, NetworkValidationError
 from brainstorm.handlers import DebugHandler, NativeHandler, NumpyHandler
-from brainstorm.layers import BatchNorm, Clockwork, Dropout, FullyConnected, Lstm
-from brainstorm.layers.base_layer import Layer
+from brainstorm.layers import BatchNorm, Clockwork, Dropout, FullyConnected, Lstm, NoOp
+from brainstorm.layers.noop_layer import NoOpLayerImpl
 from brainstorm.network import Network
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.training import (
@@ -24,7 +24,6 @@ from brainstorm.training import (
     NesterovStepper,
     ParameterGroup,
     SgdStepper,
-    TrainingStepper,
 )
 from brainstorm.value_modifiers import ClipValues, L2Decay, ValueModifier
 from tests.networks import batch_for, run_passes, trainable
@@ -74,28 +73,7 @@ class CountingStepper(SgdStepper):
         super().step()
 
 
-class RateInTheFormula(TrainingStepper):
-    hyperparameters = SgdStepper.hyperparameters
-
-    def __init__(self, learning_rate):
-        self.learning_rate = learning_rate
-
-    def update(self):
-        self.handler.mult_add_st(-self.learning_rate, self.gradients, self.parameters)
-
-
-class EveryOther(SgdStepper):
-    def update(self):
-        if self.steps % 2:
-            super().update()
-
-
-class SameShape(Layer):
-    def setup(self, kwargs, in_shapes):
-        return {"default": in_shapes["default"]}, {}, {}
-
-
-class PlainNumpyLayerImpl(SameShape):
+class PlainNumpyLayerImpl(NoOpLayerImpl):
     """Computes with NumPy, counts its calls and looks at values: none of it can be traced."""
 
     calls = 0
@@ -111,18 +89,7 @@ class PlainNumpyLayerImpl(SameShape):
         buffers.input_deltas.default[...] += buffers.output_deltas.default * slope
 
 
-class SaysItIsTraceableLayerImpl(SameShape):
-    is_traceable = True
-
-    def forward_pass(self, buffers, training_pass=True):
-        self.handler.copy_to(buffers.inputs.default, buffers.outputs.default)
-
-    def backward_pass(self, buffers):
-        dx, dy = buffers.input_deltas.default, buffers.output_deltas.default
-        self.handler.add_tt(dx, dy, dx)
-
-
-class LooksAtValuesLayerImpl(SaysItIsTraceableLayerImpl):
+class LooksAtValuesLayerImpl(NoOpLayerImpl):
     """Does not say that it is traceable itself: what its base says does not count."""
 
     def forward_pass(self, buffers, training_pass=True):
@@ -157,8 +124,6 @@ TRAININGS = {
     "adam": (network, lambda: AdamStepper(0.1)),
     "forward": (network, lambda: ForwardStepper(use_training_pass=True)),
     "counting": (network, lambda: CountingStepper(0.1)),
-    "rate in the formula": (network, lambda: RateInTheFormula(0.1)),
-    "every other": (network, lambda: EveryOther(0.1)),
     "first call": (with_first_gradients, lambda: SgdStepper(0.1)),
     "looks at values": (
         lambda: network(FullyConnected(4, "rel"), own(LooksAtValuesLayerImpl, "Looks")),
@@ -390,8 +355,7 @@ class CountingScaling(LossScaling):
 
 def test_methods_of_a_users_own_are_called_at_every_step():
     """Those of a part of the stepper, and one that a layer was given."""
-    plain = own(SaysItIsTraceableLayerImpl, "Plain")
-    net = network(FullyConnected(4), plain)
+    net = network(FullyConnected(4), NoOp("Plain"))
     stepper = given(SgdStepper(0.1), loss_scaling=CountingScaling())
     layer, calls = net.layers["Plain"], []
     original = layer.forward_pass
