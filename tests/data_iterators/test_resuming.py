@@ -9,7 +9,7 @@ import pytest
 from brainstorm.data_iterators import AddGaussianNoise, DataIterator, Minibatches, Undivided
 from brainstorm.utils import get_inheritors
 from tests.data_iterators.iterating import Counted, refused
-from tests.runs import ITERATORS, SEQUENCES, EveryOther
+from tests.runs import ITERATORS, SEQUENCES
 
 
 def same(batches, others):
@@ -65,12 +65,6 @@ def test_batches_that_were_given_are_not_read():
     assert data.read == []
     assert [batch["default"].shape for batch in rest] == [(5, 2, 3)]
     assert data.read == [5 * 2 * 3]
-
-
-def test_an_iterator_that_iterates_in_its_own_way_is_replayed():
-    first, second = EveryOther(2, **SEQUENCES), EveryOther(2, **SEQUENCES)
-    second.set_state(first.get_state())
-    same(list(first())[1:], list(second.resume_epoch(1)))
 
 
 @pytest.mark.parametrize(

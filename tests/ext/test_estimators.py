@@ -301,12 +301,6 @@ def test_early_stopping_of_a_regressor_goes_by_r2_and_weights():
     assert r2_score(y, model.predict(X)) > 0.5
 
 
-@pytest.mark.parametrize("scoring", ["f1_macro", "roc_auc", "accuracy"])
-def test_scores_of_scikit_learn_take_the_classifier(scoring):
-    model = NetClassifier("F8", max_epochs=30, random_state=0)
-    assert cross_val_score(model, X, LABELS == "positive", cv=2, scoring=scoring).min() > 0.6
-
-
 NO_WEIGHT = "fit: expected a row with a weight above 0, got none"
 BAD_WEIGHTS = r"NetClassifier.class_weight: expected finite weights >= 0, got \{'positive'"
 BAD_SHAPE = "NetClassifier.in_shape: expected a list of integers >= 1, perhaps after 'T', got"

@@ -121,33 +121,25 @@ def test_layers_that_share_parameters_take_the_same_tensors():
         load_state_dict(net, state, {"First": "a", "Second": "b"})
 
 
+SEQUENCE, IMAGE = (4,), (5, 4, 2)
+NORM = dict.fromkeys(("rnn.weight", "rnn.bias", "rnn.running_mean"), np.ones(3))
+
+
 @pytest.mark.parametrize(
-    ("layer", "message"),
+    ("layer", "features", "state", "message"),
     [
-        (bl.Lstm(2, "rel"), r"its activation is 'rel', that of PyTorch 'tanh'\.$"),
-        (bl.Gru(2, "el"), r"its activation is 'el', that of PyTorch 'tanh'\.$"),
-        (bl.Recurrent(2, "el"), r"is 'el', that of PyTorch 'tanh' or 'rel' or 'relu'\.$"),
+        (bl.Lstm(2, "rel"), (3,), gru(), "its activation is 'rel', that of PyTorch 'tanh'."),
+        (bl.Gru(2, "el"), (3,), gru(), "its activation is 'el', that of PyTorch 'tanh'."),
+        (bl.Recurrent(2, "el"), (3,), gru(), "is 'el', that of PyTorch 'tanh' or 'rel' or 'relu'."),
+        (bl.FullyConnected(3), IMAGE, {"rnn.weight": np.ones((40, 3)), "rnn.bias": np.ones(3)},
+         "FullyConnected (rnn): expected 40 (5 x 4 x 2) features, got 3."),
+        (bl.BatchNorm(), (3,), {**NORM, "rnn.running_var": [1, -2, 3]},
+         "layer 'BatchNorm' (BatchNorm): running_var: expected variances >= 0, got -2."),
     ],
-)
-def test_formulas_that_pytorch_lacks_are_refused(layer, message):
-    with pytest.raises(NetworkValidationError, match=message):
-        load_state_dict(network(layer, (3,)), gru(), {layer.layer.name: "rnn"})
-
-
-def test_the_number_of_features_is_named():
-    net = network(bl.FullyConnected(3), IMAGE)
-    state = {"fc.weight": np.ones((40, 3)), "fc.bias": np.ones(3)}
-    text = r"FullyConnected \(fc\): expected 40 \(5 x 4 x 2\) features, got 3\.$"
-    with pytest.raises(NetworkValidationError, match=text):
-        load_state_dict(net, state, {"FullyConnected": "fc"})
-
-
-def test_negative_variances_are_refused():
-    state = {**dict.fromkeys(("m.weight", "m.bias", "m.running_mean"), np.ones(3)),
-             "m.running_var": [1, -2, 3]}  # fmt: skip
-    text = r"layer 'BatchNorm' \(BatchNorm\): running_var: expected variances >= 0, got -2\.$"
-    with pytest.raises(NetworkValidationError, match=text):
-        load_state_dict(network(bl.BatchNorm(), (3,)), state, {"BatchNorm": "m"})
+)  # fmt: skip
+def test_what_a_layer_cannot_take_is_named(layer, features, state, message):
+    with pytest.raises(NetworkValidationError, match=f"{re.escape(message)}$"):
+        load_state_dict(network(layer, features), state, {layer.layer.name: "rnn"})
 
 
 @pytest.mark.parametrize(
@@ -179,20 +171,25 @@ def test_a_path_is_not_a_state_dict(net):
 
 
 @pytest.mark.parametrize(
-    ("function", "text"),
+    ("names", "error", "text"),
     [
-        (lambda net, names: load_state_dict(net, LINEAR, names), "^load_state_dict: unknown"),
-        (to_state_dict, "^to_state_dict: unknown"),
+        ({"Firts": "fc"}, UnknownPathError, "unknown layer 'Firts'.*Did you mean 'First'"),
+        *(
+            (names, NetworkValidationError,
+             re.escape(f"expected names such as {{'Hidden': 'fc1'}}, got {names!r}"))
+            for names in (None, "First", ["First"], {"First": 5})
+        ),
     ],
-)
-def test_unknown_layers_are_named(net, function, text):
-    with pytest.raises(UnknownPathError, match=f"{text} layer 'Firts'.*Did you mean 'First'"):
-        function(net, {"Firts": "fc"})
+)  # fmt: skip
+def test_names_are_texts_by_layer(net, names, error, text):
+    with pytest.raises(error, match=f"^load_state_dict: {text}"):
+        load_state_dict(net, LINEAR, names)
+    with pytest.raises(error, match=f"^to_state_dict: {text}"):
+        to_state_dict(net, names)
 
 
 # -- the way back ---------------------------------------------------------------------------------
 
-SEQUENCE, IMAGE = (4,), (5, 4, 2)
 #: Layer, feature shape of its input.
 KINDS = {
     "FullyConnected": (lambda: bl.FullyConnected(3), SEQUENCE),
@@ -285,13 +282,3 @@ def test_what_no_module_computes_is_not_written(layers, names, message):
     net.initialize(1.0)
     with pytest.raises(NetworkValidationError, match=message):
         to_state_dict(net, names)
-
-
-@pytest.mark.parametrize("names", [None, "First", ["First"], {"First": 5}])
-@pytest.mark.parametrize(
-    "function", [to_state_dict, lambda net, names: load_state_dict(net, {}, names)]
-)
-def test_names_are_texts_by_layer(net, function, names):
-    match = f"_state_dict: expected names such as {{'Hidden': 'fc1'}}, got {names!r}"
-    with pytest.raises(NetworkValidationError, match=re.escape(match)):
-        function(net, names)
