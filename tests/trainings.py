@@ -7,6 +7,7 @@ import signal
 import threading
 import warnings
 
+import numpy as np
 import pytest
 
 from brainstorm import training
@@ -49,6 +50,18 @@ def fail_after(update, name="fail"):
             raise RuntimeError("lost")
 
     return Call(fail, name)
+
+
+def spoil(*updates):
+    """Return a hook that makes one parameter NaN after some updates."""
+
+    def change(epoch_nr, update_nr, net):
+        if update_nr in updates:
+            values = net.get("parameters")
+            values[1] = np.nan
+            net.handler.set_from_numpy(net.buffer.parameters, values)
+
+    return Call(change, "spoil")
 
 
 def make_trainer(*hooks, stepper=None, verbose=False, epochs=None):

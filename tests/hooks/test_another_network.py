@@ -9,7 +9,7 @@ import brainstorm as bs
 from brainstorm import hooks
 from brainstorm.errors import see
 from brainstorm.training import Linear, SgdStepper
-from tests.trainings import Call, fail_after, make_trainer, refused
+from tests.trainings import Call, fail_after, make_trainer, refused, spoil
 
 
 def logged(*values):
@@ -112,13 +112,9 @@ def test_a_state_that_was_set_goes_with_the_next_network(net, batches):
 
 
 def test_a_checkpoint_of_another_network_is_none_to_return_to(net, batches, tmp_path):
-    def spoil(epoch_nr, update_nr, net):
-        if update_nr == 5:
-            net.handler.fill(net.buffer.parameters, np.nan)
-
     schedule, end = hooks.ModifyStepperAttribute(Linear(0.1, 0.1, 1)), hooks.StopAfterEpoch(1)
     save = hooks.SaveCheckpoint(tmp_path / "run.hdf5")
-    trainer = make_trainer(Call(spoil), schedule, save, hooks.ReturnToCheckpoint(), end)
+    trainer = make_trainer(spoil(5), schedule, save, hooks.ReturnToCheckpoint(), end)
     trainer.train(net, batches)
     schedule.factor, end.max_epochs = 0.25, 2
     trainer.train(other_network(net), batches)

@@ -22,20 +22,9 @@ from brainstorm.hooks import (
 from brainstorm.hooks.base import take_values
 from brainstorm.training import Linear, LossScaling, MomentumStepper
 from brainstorm.training.team import Team
-from tests.trainings import Call, make_trainer, refused, run_threads
+from tests.trainings import Call, make_trainer, refused, run_threads, spoil
 
 PAGE = ". See docs/not_learning.md#the-loss-is-nan-or-infinite."
-
-
-def spoil(*updates):
-    """Return a hook that makes a parameter NaN after some updates."""
-
-    def fill(epoch_nr, update_nr, net):
-        if update_nr in updates:
-            values = np.array([1.0, np.nan, 0, 0])
-            net.handler.set_from_numpy(net.buffer.Hidden.parameters.bias, values)
-
-    return Call(fill, "spoil")
 
 
 class Keep(Hook):

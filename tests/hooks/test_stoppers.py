@@ -22,7 +22,7 @@ from brainstorm.hooks import (
     StopOnSigQuit,
 )
 from brainstorm.training import SgdStepper, Trainer
-from tests.trainings import Call, fail_after, refused, run_threads
+from tests.trainings import Call, fail_after, refused, run_threads, spoil
 
 PAGE = ". See docs/not_learning.md#the-loss-is-nan-or-infinite."
 
@@ -234,12 +234,8 @@ def test_nan_in_logs(net):
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize(("timescale", "updates"), [("update", 2), ("epoch", 4)])
 def test_nan_in_the_training_loss(train, net, timescale, updates):
-    def spoil(epoch_nr, update_nr, net):
-        if update_nr == 1:
-            net.handler.fill(net.buffer.parameters, np.nan)
-
     stopper = StopOnNan(check_parameters=False, timescale=timescale)
-    trainer = train(Call(spoil), stopper, epochs=5)
+    trainer = train(spoil(1), stopper, epochs=5)
     assert trainer.current_update_nr == updates
     assert trainer.logs["StopOnNan"] == [f"the training loss is nan{PAGE}"]
 
