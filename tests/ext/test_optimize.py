@@ -12,9 +12,7 @@ from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import MissingDependencyError, TrainingError
 from brainstorm.ext.optimize import LbfgsStepper
 from brainstorm.handlers import NumpyHandler
-from brainstorm.hooks import SaveCheckpoint
 from brainstorm.initializers import Gaussian
-from brainstorm.training import Trainer
 from brainstorm.value_modifiers import ClipValues, L2Decay
 from tests.networks import chain, wire_input, wire_loss
 from tests.trainings import make_trainer
@@ -33,8 +31,8 @@ def make_net(*hidden, dtype=np.float64):
     return net
 
 
-def train(net, epochs, stepper, *hooks):
-    trainer = make_trainer(*hooks, stepper=stepper, epochs=epochs)
+def train(net, epochs, stepper):
+    trainer = make_trainer(stepper=stepper, epochs=epochs)
     trainer.train(net, Undivided(default=X, targets=TARGETS))
     return trainer
 
@@ -86,20 +84,6 @@ def test_more_iterations_come_further_than_fewer():
         trainer = train(make_net(bl.FullyConnected(4, "tanh")), 1, LbfgsStepper(n))
         losses.append(trainer.logs["rolling_training.total_loss"][-1])
     assert losses[0] > losses[1] > losses[2]
-
-
-def test_a_resumed_run_is_the_uninterrupted_one(tmp_path):
-    def run(epochs, *hooks):
-        net = make_net(bl.FullyConnected(4, "tanh"))
-        return train(net, epochs, LbfgsStepper(2, history=3), *hooks).net.get("parameters")
-
-    whole = run(4)
-    run(2, SaveCheckpoint(tmp_path / "run.hdf5", interval=1))
-    trainer = Trainer.resume(tmp_path / "run.hdf5")
-    assert isinstance(trainer.stepper, LbfgsStepper)
-    trainer.hooks["StopAfterEpoch"].max_epochs = 4
-    trainer.train(trainer.net, Undivided(default=X, targets=TARGETS))
-    np.testing.assert_array_equal(trainer.net.get("parameters"), whole)
 
 
 def test_it_can_be_described():

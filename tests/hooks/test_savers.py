@@ -16,6 +16,7 @@ from brainstorm.errors import DescriptionError, TrainingError, UnknownPathError
 from brainstorm.hooks import (
     EarlyStopper,
     Hook,
+    LogPlotter,
     MonitorLoss,
     SaveBestNetwork,
     SaveCheckpoint,
@@ -374,6 +375,7 @@ SAVERS = {
     "best": lambda file: SaveBestNetwork("Calendar", file, "min"),
     "logs": lambda file: SaveLogs(file),
     "run": lambda file: SaveCheckpoint(file),
+    "plot": lambda file: LogPlotter("Calendar", file),
 }
 
 
@@ -390,6 +392,8 @@ def test_a_disk_that_is_full_for_a_while(train, tmp_path, full_in, caplog, kind)
     assert files_in(tmp_path) == ["file.hdf5"]
     if kind == "logs":
         assert logged_epochs(hook.filename) == 5
+    elif kind == "plot":
+        assert Path(hook.filename).read_bytes().startswith(b"\x89PNG")
     else:
         saved = bs.Network.from_hdf5(hook.filename).get("parameters")
         np.testing.assert_array_equal(saved, trainer.net.get("parameters"))

@@ -152,23 +152,6 @@ def test_plot_of_patterns(train, tmp_path):
     assert len(drawn) == 1  # before the training nothing has to be there
 
 
-def test_a_full_disk_does_not_end_the_training(train, tmp_path, caplog):
-    plotter = LogPlotter("rolling_training.total_loss", tmp_path / "x.png")
-    write, calls = plotter._write, []
-
-    def fail_once(png):
-        calls.append(png)
-        if len(calls) == 2:
-            raise OSError(28, "No space left on device")
-        write(png)
-
-    plotter._write = fail_once
-    train(plotter, epochs=3)
-    assert len(calls) == 4
-    assert "No space left" in caplog.text
-    assert (tmp_path / "x.png").read_bytes() == calls[-1]
-
-
 class Notebook(types.ModuleType):
     """Stands in for IPython, in a notebook, and for its module `display`."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import multiprocessing
 import pickle
 import threading
 import time
@@ -27,7 +26,7 @@ from brainstorm.training import (
 )
 from brainstorm.value_modifiers import ClipValues, L2Decay, ValueModifier
 from tests.networks import batch_for, run_passes, trainable
-from tests.trainings import given, needs_fork, run_steps, run_threads
+from tests.trainings import given, run_steps, run_threads
 
 
 def network(*hidden, handler=None):
@@ -465,31 +464,4 @@ def test_what_is_read_while_another_thread_trains_is_of_one_step():
     for _ in range(100):
         found = net.get("parameters")
         assert (found == found[0]).all()
-    thread.join()
-
-
-@needs_fork
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize("make", [NumpyHandler, NativeHandler])
-def test_a_forked_process_does_not_wait_for_threads_that_it_does_not_have(make):
-    net = network(FullyConnected(4), handler=make(seed=1))
-    held, stop = threading.Event(), threading.Event()
-    x = batch(T=1, B=2)["default"]
-    expected = net.predict(x)
-
-    def hold():
-        with net.alone():
-            held.set()
-            stop.wait(20)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    assert held.wait(20)
-    context = multiprocessing.get_context("fork")
-    results = context.Queue()
-    child = context.Process(target=lambda: results.put(net.predict(x)), daemon=True)
-    child.start()
-    np.testing.assert_array_equal(results.get(timeout=60), expected)
-    child.join()
-    stop.set()
     thread.join()
