@@ -18,7 +18,7 @@ from brainstorm.network import Network
 from brainstorm.optree import functions as fn
 from brainstorm.structure import ConstructionWrapper
 from tests.layers.cases import CASES
-from tests.networks import chain
+from tests.networks import WIRINGS, chain
 
 T, B = 4, 3
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
@@ -234,14 +234,8 @@ def test_joined_inputs():
         inp >> bl.Convolution2D(2, (3, 3), name=name) >> last
     check_everywhere(random_net(inp), numbers(T, B, 5, 5, 2))
 
-    inp = bl.Input({"default": ("T", "B", 4)})
-    a, b, c = (bl.FullyConnected(n, "tanh", name=x) for n, x in ((3, "A"), (5, "B"), (2, "C")))
-    end = bl.FullyConnected(3, "linear", name="End")
-    inp >> a >> c
-    inp >> b >> c >> end
-    a >> end
-    b >> end
-    check_everywhere(random_net(inp), numbers(T, B, 4))
+    for wiring, name in (("joined", "D"), ("recurrent fan-out", "joint")):
+        check_everywhere(random_net(WIRINGS[wiring]()), numbers(T, B, 4), f"{name}.outputs.default")
 
 
 def test_shapes_and_tied_weights():
