@@ -42,6 +42,34 @@ class Call(Hook):
         return self.function and self.function(epoch_nr, update_nr, net)
 
 
+class Spy(Hook):
+    """Writes down when it is called; can fail or stop at a given moment."""
+
+    __undescribed__ = {"calls": [], "fail_at": None, "error": None}
+
+    def __init__(self, calls, name=None, role="writer", fail_at=None, error=None, **kwargs):
+        super().__init__(name, **kwargs)
+        self.calls, self.role, self.fail_at, self.error = calls, role, fail_at, error
+
+    def note(self, what):
+        self.calls.append(f"{self.__name__} {what}")
+        if what == self.fail_at:
+            raise self.error
+
+    def start(self, net, stepper, verbose, named_data_iters):
+        super().start(net, stepper, verbose, named_data_iters)
+        self.note("start")
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        self.note(f"{epoch_nr}/{update_nr}")
+
+    def on_error(self, net, stepper, logs, error):
+        self.note(f"error {type(error).__name__}")
+
+    def finalize(self, net, stepper, logs):
+        self.note("end")
+
+
 def fail_after(update, name="fail"):
     """Return a hook that ends a training with an error after an update."""
 

@@ -8,27 +8,23 @@ from types import SimpleNamespace
 import pytest
 
 from brainstorm.errors import TrainingError, shown
-from brainstorm.hooks import Hook, InfoUpdater, ModifyStepperAttribute, MonitorLoss
+from brainstorm.hooks import InfoUpdater, ModifyStepperAttribute, MonitorLoss
 from brainstorm.training import Linear, MomentumStepper
-from tests.trainings import refused
+from tests.trainings import Call, refused
 
 
-class Watch(Hook):
-    """Logs the learning rate that the next updates use."""
-
-    role = "reader"
-
-    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-        return stepper.learning_rate
-
-
-def test_schedules_by_epoch_and_by_update(train):
-    hook = ModifyStepperAttribute(Linear(1.0, 0.0, 4))
-    trainer = train(Watch("epochs"), hook, stepper=MomentumStepper())
-    assert trainer.logs["epochs"] == [1.0, 0.75, 0.5]
-    hook = ModifyStepperAttribute(Linear(1.0, 0.0, 8), timescale="update", interval=2)
-    trainer = train(Watch("updates", timescale="update"), hook, epochs=1)
-    assert trainer.logs["updates"] == [1.0, 1.0, 0.875, 0.875, 0.75]
+@pytest.mark.parametrize(
+    ("changes", "interval", "timescale", "rates"),
+    [
+        (4, 1, "epoch", [1.0, 0.75, 0.5]),
+        (8, 2, "update", [1.0, 1.0, 0.875, 0.875, 0.75, 0.75, 0.625, 0.625, 0.5]),
+    ],
+)
+def test_schedules_by_epoch_and_by_update(train, changes, interval, timescale, rates):
+    stepper = MomentumStepper()
+    hook = ModifyStepperAttribute(Linear(1.0, 0.0, changes), timescale=timescale, interval=interval)
+    watch = Call(lambda *_: stepper.learning_rate, "rates", timescale, role="reader")
+    assert train(watch, hook, stepper=stepper).logs["rates"] == rates
 
 
 def test_other_attributes_and_any_function(train):

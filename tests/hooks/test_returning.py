@@ -13,7 +13,6 @@ from brainstorm.files import read_run_file
 from brainstorm.hooks import (
     AverageWeights,
     EarlyStopper,
-    Hook,
     ModifyStepperAttribute,
     ReturnToCheckpoint,
     SaveBestNetwork,
@@ -27,29 +26,16 @@ from tests.trainings import Call, make_trainer, refused, run_threads, spoil
 PAGE = ". See docs/not_learning.md#the-loss-is-nan-or-infinite."
 
 
-class Keep(Hook):
-    """Keeps parameters, running statistics, learning rate and state after each update."""
-
-    __undescribed__ = {"seen": {}}
-
-    role = "reader"
-
-    def __init__(self):
-        super().__init__("keep", timescale="update")
-        self.seen = {}
-
-    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-        state = stepper.get_state()
-        self.seen[update_nr] = take_values(net), stepper.learning_rate, state
-
-
 def run(train, tmp_path, *hooks, stepper=None, **options):
-    file = tmp_path / "run.hdf5"
-    keep = Keep()
-    save = SaveCheckpoint(file, timescale="update", interval=2, keep=2)
-    back = ReturnToCheckpoint(**options)
-    trainer = train(*hooks, save, back, keep, stepper=stepper or MomentumStepper(0.1, 0.9))
-    return trainer, keep.seen
+    """Return the trainer, and what there was after each update: values, learning rate, state."""
+    stepper, seen = stepper or MomentumStepper(0.1, 0.9), {}
+
+    def keep(epoch_nr, update_nr, net):
+        seen[update_nr] = take_values(net), stepper.learning_rate, stepper.get_state()
+
+    save = SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", interval=2, keep=2)
+    back, look = ReturnToCheckpoint(**options), Call(keep, "keep", role="reader")
+    return train(*hooks, save, back, look, stepper=stepper), seen
 
 
 def test_it_goes_back_with_half_the_rate_and_goes_on(train, tmp_path):

@@ -7,9 +7,9 @@ import signal
 
 import pytest
 
-from brainstorm.hooks import Hook, SaveCheckpoint
+from brainstorm.hooks import SaveCheckpoint
 from tests.runs import ITERATORS, make_network, make_trainer, outcome, resumed_run, train, whole_run
-from tests.trainings import Call, run_threads
+from tests.trainings import Call, Spy, run_threads
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
@@ -32,25 +32,6 @@ def send(update, *numbers, timescale="update"):
     return Call(kill, "send", timescale)
 
 
-class Ends(Hook):
-    """Note how often a training came to its end, and how."""
-
-    __undescribed__ = {"noted": []}
-
-    def __init__(self):
-        super().__init__("ends")
-        self.noted = []
-
-    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-        self.noted.append(epoch_nr)
-
-    def on_error(self, net, stepper, logs, error):
-        self.noted.append(type(error).__name__)
-
-    def finalize(self, net, stepper, logs):
-        self.noted.append("finalize")
-
-
 NAMES = "dense", "minibatches", "float32"  # four updates an epoch
 MOMENTS = [
     (signal.SIGINT, 4, "epoch"),
@@ -64,11 +45,13 @@ MOMENTS = [
 def test_a_signal_ends_the_run_with_a_checkpoint(tmp_path, number, update, timescale):
     """After the first update at the earliest; at the last of an epoch, this is finished first."""
     expected = outcome(*whole_run(*NAMES))
-    save, ends = SaveCheckpoint(tmp_path / "run.hdf5", interval=100), Ends()
-    trainer, _ = whole_run(*NAMES, hooks=[send(update, number, timescale=timescale), save, ends])
+    calls, save = [], SaveCheckpoint(tmp_path / "run.hdf5", interval=100)
+    hooks = [send(update, number, timescale=timescale), save, Spy(calls)]
+    trainer, _ = whole_run(*NAMES, hooks=hooks)
     assert trainer.current_update_nr == max(update, 1)
     assert trainer.logs["interrupted"] == [f"received {signal.Signals(number).name}"]
-    assert ends.noted == [*range(1 + update // 4), "finalize"]
+    epochs = [f"Spy {epoch}/{4 * epoch}" for epoch in range(1 + update // 4)]
+    assert calls == ["Spy start", *epochs, "Spy end"]
     assert len(trainer.logs.get("rolling_training.total_loss", [])) == update // 4
     assert "end" not in trainer.logs
     again, net = resumed_run(tmp_path / "run.hdf5", NAMES[1])
@@ -84,10 +67,10 @@ def test_without_a_checkpoint_it_ends_too(tmp_path):
 
 @pytest.mark.parametrize("first", SIGNALS)
 def test_a_second_interrupt_ends_it_at_once(first):
-    ends = Ends()
+    calls = []
     with pytest.raises(KeyboardInterrupt):
-        whole_run(*NAMES, hooks=[ends, send(2, first, signal.SIGINT)])
-    assert ends.noted == [0, "KeyboardInterrupt", "finalize"]
+        whole_run(*NAMES, hooks=[Spy(calls), send(2, first, signal.SIGINT)])
+    assert calls == ["Spy start", "Spy 0/0", "Spy error KeyboardInterrupt", "Spy end"]
 
 
 def test_an_old_signal_does_not_end_the_next_training():

@@ -12,43 +12,15 @@ import brainstorm as bs
 from brainstorm.data_iterators import DataIterator, Undivided
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import TrainingError, ValidationError
-from brainstorm.hooks import Hook, MonitorLoss, MonitorScores, StopAfterEpoch
+from brainstorm.hooks import MonitorLoss, MonitorScores, StopAfterEpoch
 from brainstorm.scorers import Accuracy
 from brainstorm.training import AdamStepper, SgdStepper, Trainer
 from brainstorm.value_modifiers import ClipValues
 from tests import trainings
 from tests.training.test_continuing import DATA, full_trainer
-from tests.trainings import Call, refused
+from tests.trainings import Call, Spy, refused
 
 make_trainer = partial(trainings.make_trainer, epochs=2)
-
-
-class Spy(Hook):
-    """Writes down when it is called; can fail or stop at a given moment."""
-
-    __undescribed__ = {"calls": [], "fail_at": None, "error": None}
-
-    def __init__(self, calls, name=None, role="writer", fail_at=None, error=None, **kwargs):
-        super().__init__(name, **kwargs)
-        self.calls, self.role, self.fail_at, self.error = calls, role, fail_at, error
-
-    def note(self, what):
-        self.calls.append(f"{self.__name__} {what}")
-        if what == self.fail_at:
-            raise self.error
-
-    def start(self, net, stepper, verbose, named_data_iters):
-        super().start(net, stepper, verbose, named_data_iters)
-        self.note("start")
-
-    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-        self.note(f"{epoch_nr}/{update_nr}")
-
-    def on_error(self, net, stepper, logs, error):
-        self.note(f"error {type(error).__name__}")
-
-    def finalize(self, net, stepper, logs):
-        self.note("end")
 
 
 # -- the loop ------------------------------------------------------------------------------------
