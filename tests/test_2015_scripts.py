@@ -9,9 +9,16 @@ import numpy as np
 import pytest
 
 import brainstorm as bs
-from brainstorm.handlers import DebugHandler, NumpyHandler
+from brainstorm.handlers import NumpyHandler
 from brainstorm.testing import check_layer, get_test_configurations, run_layer_tests
-from tests.networks import assert_gradients, run_passes
+from tests.networks import (
+    assert_gradients,
+    chain,
+    checked,
+    run_passes,
+    wire_input,
+    wire_loss,
+)
 
 
 @pytest.fixture
@@ -292,14 +299,9 @@ OVERWRITING = PROJECT.replace(
 
 def around(*layers, features=(3,)):
     """Return a network of the layers between an Input and a squared error, in checked float64."""
-    inp, projection = bs.tools.get_in_out_layers("regression", features, 2)
-    last = inp
-    for layer in layers:
-        last >>= layer
-    last >> projection
-    net = bs.Network.from_layer(projection, seed=1, handler=DebugHandler(NumpyHandler(np.float64)))
-    net.initialize(bs.initializers.Gaussian(0.5))
-    return net
+    inp = wire_input(features, (2,))
+    last = chain(inp, *layers, bs.layers.FullyConnected(2, "linear"))
+    return checked(wire_loss(inp, last, bs.layers.SquaredError))
 
 
 def check_gradients(net):
@@ -329,13 +331,11 @@ def test_a_layer_with_parameters_is_right_wherever_it_stands(run, text):
     check_gradients(around(Project(4)))  # directly after the Input
     check_gradients(around(bs.layers.Dropout(0.0), Project(4, "sigmoid"), features=(2, 3)))
     check_gradients(around(bs.layers.FullyConnected(4, "tanh"), Project(4), Project(3, "linear")))
-    inp, projection = bs.tools.get_in_out_layers("regression", 3, 2)
+    inp, joint = wire_input((3,), (2,)), bs.layers.FullyConnected(2, "linear")
     shared, left, right = Project(4), bs.layers.FullyConnected(2, "tanh"), Project(2)
-    inp >> shared >> left >> projection
-    shared >> right >> projection
-    net = bs.Network.from_layer(inp, handler=NumpyHandler(np.float64))
-    net.initialize(bs.initializers.Gaussian(0.5), seed=1)
-    check_gradients(net)
+    inp >> shared >> left >> joint
+    shared >> right >> joint
+    check_gradients(checked(wire_loss(inp, joint, bs.layers.SquaredError)))
 
 
 def test_options_of_a_layer_are_checked_by_name(run):
