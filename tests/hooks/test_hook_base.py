@@ -9,8 +9,7 @@ import pytest
 
 from brainstorm import hooks
 from brainstorm.describable import create_from_description, get_description
-from brainstorm.errors import UnknownPathError
-from brainstorm.hooks.base import ROLES, find_log
+from brainstorm.hooks.base import ROLES
 from tests.test_arguments import NEEDED
 from tests.trainings import refused
 
@@ -107,16 +106,6 @@ def test_message_speaks_only_when_verbose(capsys):
     quiet.start(None, None, True, {})
     quiet.message("nothing")
     assert capsys.readouterr().out == "H >> hello\n"
-
-
-def test_find_log_works_on_plain_dicts():
-    logs = {"a": {"b": [1], "c.d": [2]}, "e": [3]}
-    assert find_log(logs, "a.b") == [1]
-    assert find_log(logs, "a.c.d") == [2]
-    assert find_log(logs, "e") == [3]
-    for wrong in ("a.x", "e.f", "x"):
-        with refused(f"unknown log '{wrong}'. Choices are: a.b, a.c", UnknownPathError):
-            find_log(logs, wrong)
 
 
 class Counts(hooks.Hook):
