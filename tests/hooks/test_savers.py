@@ -25,6 +25,7 @@ from brainstorm.hooks import (
 )
 from brainstorm.tools import evaluate
 from brainstorm.training import Logs, Trainer
+from tests.hooks.test_stoppers import GivenValues
 from tests.trainings import Call, fail_after, make_trainer, refused
 
 
@@ -92,25 +93,14 @@ def test_save_best_network(net, tmp_path, in_file, criterion, values, best):
     assert (hook.parameters is None) == in_file
 
 
-def number_networks(values):
-    """Return a function of a hook that gives each network its number, and returns its value."""
-    numbers = itertools.count()
-
-    def number(epoch_nr, update_nr, net):
-        net.handler.fill(net.buffer.parameters, now := next(numbers))
-        return values[now]
-
-    return number
-
-
 def drift(epoch_nr, update_nr, net):
     net.handler.fill(net.buffer.parameters, 99.0)
 
 
 @pytest.mark.parametrize(("log", "own"), [("epoch", "update"), ("update", "epoch")])
 def test_the_best_network_is_that_of_its_value_at_any_rhythm(train, log, own):
-    score = Call(number_networks([0.0, 1, 5, 3, 2, *[1] * 20]), "score", log)
-    saver = SaveBestNetwork("score", criterion="max", timescale=own)
+    score = GivenValues(0.0, 1, 5, 3, 2, *[1] * 20, timescale=log)
+    saver = SaveBestNetwork("given.loss", criterion="max", timescale=own)
     train(Call(drift, "drift", own), score, saver, epochs=4)
     assert (saver.best_so_far, *set(saver.parameters)) == (5, 2)
     assert saver.best_t == {"epoch": 1, "update": 8}[own]
@@ -126,11 +116,11 @@ def test_the_best_network_is_that_of_its_value_at_any_rhythm(train, log, own):
 @pytest.mark.parametrize("own", [("epoch", 1), ("epoch", 2), ("update", 1), ("update", 2)])
 def test_no_value_is_missed_and_none_is_that_of_another_network(train, log, own, first):
     scores = [first, 3.0, 1.0, 4.0, 1.0, 5.0, *[2.0] * 40]
-    values, steps = Call(number_networks(scores), "score", log[0]), Call(drift, "drift", "update")
+    values, steps = GivenValues(*scores, timescale=log[0]), Call(drift, "drift", "update")
     values.interval = log[1]
-    saver = SaveBestNetwork("score", None, "max", None, *own)
+    saver = SaveBestNetwork("given.loss", None, "max", None, *own)
     trainer = train(steps, values, saver, epochs=6)
-    seen = trainer.logs["score"]
+    seen = trainer.logs["given.loss"]
     if log == (own[0], 1):  # the hook has a multiple of its interval
         seen = seen[own[1] - 1 if first is None else 0 :: own[1]]
     assert saver.best_so_far == max(seen)
@@ -240,10 +230,10 @@ def test_they_save_the_network_of_the_value_where_another_hook_restores_its_own(
     losses = [9.0, 1.0, 2.0, 3.0]
     trainer = train(
         Call(lambda epoch, *_: losses[epoch], "loss", "epoch"),
-        Call(number_networks([0.0, 1.0, 2.0, 3.0]), "score", "epoch"),
+        GivenValues(0.0, 1.0, 2.0, 3.0),
         EarlyStopper("loss", 2, restore_best=True),
-        best := SaveBestNetwork("score", criterion="max"),
-        SaveCheckpoint(tmp_path / "run", best="score", criterion="max"),
+        best := SaveBestNetwork("given.loss", criterion="max"),
+        SaveCheckpoint(tmp_path / "run", best="given.loss", criterion="max"),
         epochs=9,
     )
     assert set(trainer.net.get("parameters")) == {1}
