@@ -313,6 +313,17 @@ def test_tensors_of_another_handler_are_refused(be):
             debug.zeros((2, 3))[:] = tree
 
 
+def test_numpy_scalars_are_numbers_and_arrays_are_no_operands(be):
+    x, out = be.ones((2, 2)), be.empty((2, 2))
+    for tree in (x * np.float32(2), np.float64(2) * x, 2 * x, x + np.int64(1), np.ones(())[()] + x):
+        out[:] = tree
+        np.testing.assert_array_equal(out.get(), 2)
+    for operation in (lambda a: x * a, lambda a: a * x, lambda a: x == a,
+                      lambda _: np.asarray(x), lambda _: iter(x)):  # fmt: skip
+        with pytest.raises(TypeError):
+            operation(np.ones((2, 2)))
+
+
 # -- execution -----------------------------------------------------------------------------------
 
 

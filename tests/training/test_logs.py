@@ -153,11 +153,14 @@ def test_files_of_another_kind_and_broken_ones(logs, tmp_path):
     with pytest.raises(FileNotFoundError):
         Logs.load_hdf5(path)
     logs.save_as_hdf5(path)
-    with h5py.File(path, "r+") as file:
-        file.attrs["format"] = b"Network file v1.0"
-    text = "logs.hdf5': expected a 'Logs file', got 'Network file v1.0'"
-    with pytest.raises(FileFormatError, match=text):
-        Logs.load_hdf5(path)
+    for version, text in (
+        (b"Network file v1.0", "logs.hdf5': expected a 'Logs file', got 'Network file v1.0'"),
+        (b"Logs file v2.0", "version 2.0 is newer than the 1.x that this"),
+    ):
+        with h5py.File(path, "r+") as file:
+            file.attrs["format"] = version
+        with pytest.raises(FileFormatError, match=text):
+            Logs.load_hdf5(path)
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(FileFormatError, match="logs.hdf5' cannot be read as a logs file: it"):
         Logs.load_hdf5(path)
