@@ -66,9 +66,6 @@ class Describable:
     __default_values__: dict[str, Any] = {}
     __constraints__: Mapping[str, Constraint] = {}
 
-    #: Whether setting an attribute that a class of the library does not have is an error.
-    __is_closed__: ClassVar[bool] = False
-
     #: The error for an argument of another type than its annotation.
     __argument_error__: ClassVar[type[ValidationError]] = ValidationError
 
@@ -81,8 +78,7 @@ class Describable:
             setattr(cls, "set_state", _restoring(vars(cls)["set_state"]))  # noqa: B010
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if self.__is_closed__:
-            _check_has(type(self), name)  # type: ignore[arg-type]  # classes are hashable
+        _check_has(type(self), name)  # type: ignore[arg-type]  # classes are hashable
         constraint = _constraints_of(type(self)).get(name)  # type: ignore[arg-type]  # classes are hashable
         if constraint is not None:
             if value not in constraint:
@@ -153,7 +149,7 @@ class Describable:
         init = cls.__init__
         if not inspect.isfunction(init) or not init.__module__.startswith("brainstorm."):
             return {}
-        kept = inspect.unwrap(init).__code__.co_names
+        kept = _names_in(init)
         given = {}
         parameters = inspect.signature(init).parameters
         for name in argument_names(init):
@@ -168,7 +164,7 @@ class Describable:
         attributes = _attributes(self)
         for cls in type(self).__mro__:
             if inspect.isfunction(init := vars(cls).get("__init__")):
-                used = inspect.unwrap(init).__code__.co_names
+                used = _names_in(init)
                 for name in argument_names(init):
                     is_there = name in attributes or isinstance(getattr(cls, name, None), property)
                     if name in used and not is_there:
@@ -253,13 +249,26 @@ def _as_called(error: Exception, cls: type, init: Callable[..., None]) -> Except
     return TypeError(f"{cls.__name__}.__init__() {text.removeprefix(place)}")
 
 
+def _names_in(init: Any) -> tuple[str, ...]:
+    """Return the names that a constructor uses, among them those of the attributes that it sets."""
+    return inspect.unwrap(init).__code__.co_names if inspect.isfunction(init) else ()
+
+
 @functools.cache
 def _check_has(cls: Any, name: str) -> None:
-    """Raise an error if a class of the library has no attribute or argument of this name."""
-    arguments = inspect.signature(cls).parameters
-    is_known = hasattr(cls, name) or name in arguments or name.startswith("_")
-    if not is_known and cls.__module__.startswith("brainstorm."):
-        choices = dict.fromkeys((*arguments, *cls._merged("__default_values__")))
+    """Raise an error if a class of the library neither has nor declares an attribute."""
+    if not cls.__module__.startswith("brainstorm.") or hasattr(cls, name) or name.startswith("_"):
+        return
+    hidden, defaults = cls._merged("__undescribed__"), cls._merged("__default_values__")
+    settings: Any = {**inspect.signature(cls).parameters, **defaults}
+    known = {*hidden}
+    for base in cls.__mro__:
+        declared = [n for n in inspect.get_annotations(base) if not hasattr(cls, n)]
+        settings |= dict.fromkeys(declared)
+        known |= {*declared, *_names_in(vars(base).get("__init__"))}
+    if name not in known:
+        settings = [n for n in settings if n in known or hasattr(cls, n)]
+        choices = [n for n in settings if n not in hidden and not n.startswith("_")]
         raise cls.__argument_error__(f"{cls.__name__}: {unknown('attribute', name, choices)}")
 
 
@@ -270,7 +279,7 @@ def _constraints_of(cls: Any) -> Mapping[str, Constraint]:
     for base in reversed(cls.__mro__):
         init = vars(base).get("__init__")
         if inspect.isfunction(init) and base.__module__.startswith("brainstorm."):
-            kept = inspect.unwrap(init).__code__.co_names
+            kept = _names_in(init)
             of_arguments = constraints_of_arguments(init)
             found |= {name: of_arguments[name] for name in of_arguments if name in kept}
     return found | cls._merged("__constraints__")

@@ -478,7 +478,7 @@ def test_initialize_forms(net):
 
 
 def test_a_failing_initialize_changes_nothing():
-    net, odd = build("mlp", NumpyHandler(np.float32)), Gaussian(7.0)
+    net, odd = build("mlp", NumpyHandler(np.float32)), type("Odd", (Gaussian,), {})(7.0)
     before, odd.source = net.get("parameters"), object()
     for given, error, text in (
         (Orthogonal(), InitializationError, "FullyConnected_1.parameters.bias"),
@@ -486,7 +486,7 @@ def test_a_failing_initialize_changes_nothing():
          "parameter 'FullyConnected.*: .*shape"),
         ({"FulyConnected_1": 0, "default": 1}, NetworkValidationError,
          "FulyConnected.*FullyConnected_1"),
-        (odd, DescriptionError, r"\[default\]\[Gaussian.source\]: a object has no"),
+        (odd, DescriptionError, r"\[default\]\[Odd.source\]: a object has no"),
         (1e39, InitializationError, "expected values that float32 can hold"),
     ):  # fmt: skip
         with pytest.raises(error, match=text):

@@ -66,6 +66,8 @@ class Network(NetworkPasses, Describable):
         gradient_modifiers: The same for gradients, applied after each backward pass.
     """
 
+    output_name: str | None
+
     def __init__(
         self,
         layers: Mapping[str, Layer],
@@ -77,7 +79,7 @@ class Network(NetworkPasses, Describable):
         super().__init__(layers, buffer_manager, seed)
         self.set_handler(buffer_manager.handler if handler is None else handler)
         self._architecture = architecture
-        self.output_name: str | None = None
+        self.output_name = None
         self._traces = Traces()
         self._predictions: dict[Any, Prediction] = {}
 

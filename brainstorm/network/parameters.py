@@ -33,11 +33,14 @@ Modifiers = dict[str, dict[str, list[Any]]]
 class NetworkParameters(NetworkMemory):
     """A network whose parameters can be set and modified."""
 
+    initializers: dict[str, Any]
+    weight_modifiers: Modifiers
+    gradient_modifiers: Modifiers
+
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.initializers: dict[str, Any] = {}
-        self.weight_modifiers: Modifiers = {}
-        self.gradient_modifiers: Modifiers = {}
+        self.initializers = {}
+        self.weight_modifiers, self.gradient_modifiers = {}, {}
 
     @property
     def _parameter_names(self) -> dict[str, tuple[str, ...]]:

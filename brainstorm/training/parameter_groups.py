@@ -73,7 +73,6 @@ class ParameterGroup(Describable):
     }
 
     __argument_error__ = TrainingError
-    __is_closed__ = True
     __constraints__ = {
         "learning_rate_factor": NON_NEGATIVE,
         "weight_decay": NON_NEGATIVE.or_none(),

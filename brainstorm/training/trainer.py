@@ -77,6 +77,8 @@ class Trainer(ShownAsTree, Describable):
     __argument_error__ = TrainingError
     __default_values__ = {"verbose": True}
 
+    hooks: dict[str, Hook]
+    train_scorers: list[Any]
     current_epoch_nr = 0
     current_update_nr = 0
     net: Any = None
@@ -89,8 +91,8 @@ class Trainer(ShownAsTree, Describable):
         check_is_stepper(stepper)
         self.stepper = stepper
         self.verbose = verbose
-        self.hooks: dict[str, Hook] = OrderedDict()
-        self.train_scorers: list[Any] = []
+        self.hooks = OrderedDict()
+        self.train_scorers = []
         self._begin()
 
     def _begin(self) -> None:

@@ -62,7 +62,6 @@ class UpdateRule(Traceable, Describable):
     }  # fmt: skip
 
     __argument_error__ = TrainingError
-    __is_closed__ = True
     hyperparameters: dict[str, Constraint] = {}
     rule: Formula | None = None
     state_names: ClassVar[tuple[str, ...]] = ()

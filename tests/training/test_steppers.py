@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import re
 import tracemalloc
 from collections import defaultdict
 from functools import partial
@@ -14,13 +15,16 @@ import numpy as np
 import pytest
 
 from brainstorm import training
+from brainstorm.data_iterators import Undivided
 from brainstorm.describable import create_from_description, get_description
-from brainstorm.errors import TrainingError
+from brainstorm.errors import TrainingError, ValidationError
 from brainstorm.handlers import DebugHandler, NumpyHandler
+from brainstorm.hooks import MonitorLoss
 from brainstorm.layers import FullyConnected, Input, Loss, SoftmaxCE
 from brainstorm.network import Network
 from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
+from brainstorm.scorers import Accuracy
 from brainstorm.training import (
     AdadeltaStepper,
     AdagradStepper,
@@ -36,9 +40,11 @@ from brainstorm.training import (
     ParameterGroup,
     RMSPropStepper,
     SgdStepper,
+    Trainer,
     TrainingStepper,
 )
 from brainstorm.training.base_stepper import within_norm
+from tests.networks import build
 from tests.trainings import refused
 
 STEPS = 12
@@ -451,11 +457,20 @@ def test_parts_of_a_step_are_of_their_kind(part, wrong, text):
         (AdamStepper(), "momentum", "AdamStepper: unknown attribute 'momentum'. Choices are: "),
         (ParameterGroup("*"), "learning_rate", "ParameterGroup: unknown attribute 'learning_rate'. "
          "Choices are: paths, learning_rate_factor, "),
+        (Trainer(SgdStepper()), "train_scorer", "Trainer: unknown attribute 'train_scorer'. "
+         "Choices are: stepper, verbose, hooks, train_scorers. Did you mean 'train_scorers'?"),
+        (MonitorLoss("x"), "intervall", "MonitorLoss: unknown attribute 'intervall'. Choices are: "
+         "iter_name, timescale, interval, verbose. Did you mean 'interval'?"),
+        (Undivided(default=np.zeros((1, 1, 1))), "datta", "Undivided: unknown attribute 'datta'."),
+        (Accuracy(), "name", "Accuracy: unknown attribute 'name'. Choices are: out_name, "),
+        (NumpyHandler(), "dtpe", "NumpyHandler: unknown attribute 'dtpe'. Choices are: dtype, "),
+        (build("mlp", NumpyHandler()), "output_nam", "Network: unknown attribute 'output_nam'."),
     ],
+    ids=lambda value: type(value).__name__,
 )  # fmt: skip
 def test_settings_that_do_not_exist_are_refused(owner, name, text):
-    with refused(text):
+    with pytest.raises(ValidationError, match=re.escape(text)):
         setattr(owner, name, 1.0)
-    own = type("Own", (type(owner),), {"__module__": "own"})(*(["*"] if name[0] == "l" else []))
+    own = object.__new__(type("Own", (type(owner),), {"__module__": "own"}))
     setattr(own, name, 1.0)
     assert getattr(own, name) == 1.0
