@@ -15,6 +15,8 @@ Arguments of the library's constructors are compared with their annotations. Att
 whenever they are set: those that a constructor keeps like its arguments, and the names in
 ``__constraints__``, which is merged over the classes too. Numbers are kept as Python's, paths as
 texts, and collections as lists. How attributes must fit together is checked by constructors only.
+The library's classes refuse attributes that they neither have nor declare; names that begin with an
+underscore, and subclasses of users, are free.
 """
 
 from __future__ import annotations
@@ -260,15 +262,15 @@ def _check_has(cls: Any, name: str) -> None:
     if not cls.__module__.startswith("brainstorm.") or hasattr(cls, name) or name.startswith("_"):
         return
     hidden, defaults = cls._merged("__undescribed__"), cls._merged("__default_values__")
-    settings: Any = {**inspect.signature(cls).parameters, **defaults}
+    settings = [*inspect.signature(cls).parameters, *defaults]
     known = {*hidden}
     for base in cls.__mro__:
         declared = [n for n in inspect.get_annotations(base) if not hasattr(cls, n)]
-        settings |= dict.fromkeys(declared)
+        settings += declared
         known |= {*declared, *_names_in(vars(base).get("__init__"))}
     if name not in known:
-        settings = [n for n in settings if n in known or hasattr(cls, n)]
-        choices = [n for n in settings if n not in hidden and not n.startswith("_")]
+        kept = (n for n in settings if n in known or hasattr(cls, n))
+        choices = dict.fromkeys(n for n in kept if n not in hidden and not n.startswith("_"))
         raise cls.__argument_error__(f"{cls.__name__}: {unknown('attribute', name, choices)}")
 
 
@@ -279,8 +281,7 @@ def _constraints_of(cls: Any) -> Mapping[str, Constraint]:
     for base in reversed(cls.__mro__):
         init = vars(base).get("__init__")
         if inspect.isfunction(init) and base.__module__.startswith("brainstorm."):
-            kept = _names_in(init)
-            of_arguments = constraints_of_arguments(init)
+            kept, of_arguments = _names_in(init), constraints_of_arguments(init)
             found |= {name: of_arguments[name] for name in of_arguments if name in kept}
     return found | cls._merged("__constraints__")
 

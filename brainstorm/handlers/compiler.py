@@ -40,6 +40,9 @@ from brainstorm.handlers.threads import default_threads, load_library
 
 LOG = logging.getLogger("brainstorm")
 
+#: Characters of a hash.
+HASH = 32
+
 
 def compiler_command() -> list[str] | None:
     """Return the command of the C compiler: the variable CC, or else cc, gcc or clang."""
@@ -276,21 +279,21 @@ def _find_library(directory: Path, key: str) -> ctypes.CDLL | None:
     """Load a library if it is what its name says."""
     path = directory / f"{key}.so"
     content = read_trusted(path)
-    if content is None or not content.endswith(_seal(key, content[:-32])):
+    if content is None or content != _sealed(key, content[:-HASH]):
         return None
     with contextlib.suppress(OSError):
         return load_library(str(path))
     return None
 
 
-def _seal(key: str, content: bytes) -> bytes:
-    """Return what a library ends with; loaders ignore it."""
-    return _hash(key.encode() + content).encode()
+def _sealed(key: str, content: bytes) -> bytes:
+    """Return a library with a hash at its end, which loaders ignore."""
+    return content + _hash(key.encode() + content).encode()
 
 
 def _hash(content: str | bytes) -> str:
     content = content.encode() if isinstance(content, str) else content
-    return hashlib.sha256(content).hexdigest()[:32]
+    return hashlib.sha256(content).hexdigest()[:HASH]
 
 
 def _no_place(directory: Path, error: OSError) -> MissingDependencyError:
@@ -317,8 +320,8 @@ def _build(command: tuple[str, ...], flags: Flags, source: str, key: str, direct
         text.write_text(source)
         if problem := run_compiler(flags.command(command, text, library, "-shared")):
             raise MissingDependencyError(f"{shlex.join(command)} failed: {problem}")
-        content, path = library.read_bytes(), directory / f"{key}.so"
-        library.write_bytes(content + _seal(key, content))
+        path = directory / f"{key}.so"
+        library.write_bytes(_sealed(key, library.read_bytes()))
         library.chmod(0o700)
         os.replace(library, path)
         return path
