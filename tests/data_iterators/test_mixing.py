@@ -47,16 +47,17 @@ def test_cutout_covers_a_square(size, value):
     assert (covered[changed] == (value or 0)).all()
     assert (changed[0] == changed[1]).all()
     masks = changed[0].all(axis=3)
-    areas = set()
+    spans = set(), set()
     for mask in masks:
-        rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
-        assert mask[np.ix_(rows, columns)].all()
-        assert mask.sum() == len(rows) * len(columns)
-        assert max(len(rows), len(columns)) <= size
-        areas.add(int(mask.sum()))
-    # the centre is any pixel, so the square is cut at the borders
-    assert max(areas) == min(size, 6) ** 2
-    assert (len(areas) > 1) == (size in (2, 3))
+        places = [np.flatnonzero(mask.any(axis=axis)) for axis in (1, 0)]
+        assert mask[np.ix_(*places)].all()
+        assert mask.sum() == len(places[0]) * len(places[1])
+        for found, place in zip(spans, places, strict=True):
+            found.add((place[0], place[-1]))
+    # The centre is any pixel, so the square is cut at the borders.
+    firsts = np.arange(6) - size // 2
+    expected = set(zip(firsts.clip(0), (firsts + size - 1).clip(None, 5), strict=True))
+    assert spans == (expected, expected)
     if size == 1:
         np.testing.assert_allclose(masks.mean(axis=0), 1 / 36, atol=0.04)
 

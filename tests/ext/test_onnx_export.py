@@ -1,5 +1,6 @@
 """Networks as ONNX models: every layer, against two runtimes, and back again."""
 
+import re
 import sys
 
 import numpy as np
@@ -348,10 +349,17 @@ def test_operators_of_formulas(text):
     check_everywhere(net, numbers(T, B, 2, 3))
 
 
-def test_operators_without_a_counterpart_are_named():
-    text = r"^layer 'Binary' \(Expression\): ONNX has no counterpart of binarize in its formula"
-    with pytest.raises(NetworkValidationError, match=text):
-        to_onnx(net_of((3,), bl.Expression("binarize(x)", name="Binary")))
+@pytest.mark.parametrize(
+    ("layer", "features", "text"),
+    [
+        (bl.Expression("binarize(x)"), (3,), "no counterpart of binarize in its formula"),
+        (bl.Pooling2D(2, padding=2), (4, 4, 1), "a padding smaller than the window (2, 2), got"),
+    ],
+)
+def test_what_has_no_counterpart_is_named(layer, features, text):
+    name = layer.layer.name
+    with pytest.raises(NetworkValidationError, match=rf"^layer '{name}' .*{re.escape(text)}"):
+        to_onnx(net_of(features, layer))
 
 
 # -- files ----------------------------------------------------------------------------------------

@@ -280,6 +280,16 @@ MODELS = {
         numbers(6, 2, 4), as_is, as_is, ["Reverse", ("Lstm", "rel"), "Reverse"],
         W=(1, 12, 4), R=(1, 12, 3), b=(1, 24), P=(1, 9), one=[1],
     ),
+    "a recurrence over features in another order": row(
+        """turned (float[T, B, 2, 3] x) => (float[T, B, 2] y) {
+            t = Transpose <perm = [0, 1, 3, 2]> (x)
+            f = Reshape(t, flat)
+            h = RNN <hidden_size = 2> (f, W, R)
+            y = Squeeze(h, one)
+        }""",
+        numbers(6, 2, 2, 3), as_is, as_is, [("Recurrent", "tanh")], {"x": "TBHW"},
+        W=(1, 2, 6), R=(1, 2, 2), flat=[0, 0, 6], one=[1],
+    ),
 }  # fmt: skip
 
 
@@ -297,11 +307,11 @@ def test_a_softmax_at_the_end_can_be_trained():
             s = Softmax(a)
             y = Identity(s)
         }""",
-        W=(2, 3), b=(3,),
+        W=[[0.5, 0.0, -1.0], [1.0, 0.5, -0.5]], b=[0.0, -0.5, 0.5],
     )  # fmt: skip
     net = imported(model)
     assert net.input_names == ("default", "targets")
-    x = numbers(1, 60, 2)
+    x = np.random.RandomState(0).normal(size=(1, 60, 2)).astype(np.float32)
     np.testing.assert_allclose(net.predict(x)[0], run(model, x[0]), 1e-5)
     targets = (x[..., :1] > 0) + (x[..., 1:] > 0).astype(float)
     trainer = Trainer(AdamStepper(0.1), verbose=False)
@@ -331,6 +341,8 @@ FORMULAS = ("Ceil", "Celu", "Cos", "Floor", "Round", "Shrink", "Sign", "Sin", "S
         ("a = Abs(x) b = Sqrt(a) c = Neg(b) y = Exp(c)", None),
         ("a = Erf(x) b = Add(a, two) c = Reciprocal(b) y = Log(c)", None),
         ("a = Sigmoid(x) y = Mul(x, a)", [("Elementwise", "silu")]),
+        ("a = Sigmoid(x) b = Mul(x, a) y = Sub(b, a)", None),
+        ("m = MatMul(x, W) a = Sigmoid(m) b = Mul(m, a) y = Sub(b, m)", None),
         ("a = Sub(x, two) b = Div(two, a) c = Mul(b, v) y = Sub(v, c)", None),
         ("a = Max(x, v) b = Min(a, two) y = Pow(b, two)", None),
         ("low = Constant <value = float {-0.5}> () y = Clip(x, low)", ["Expression"]),
@@ -411,6 +423,15 @@ def test_what_is_quantized_is_dequantized():
     np.testing.assert_allclose(net.predict(x[None])[0], run(model, x), 0, 0.01)
     clipped = np.clip(x, -0.09, 2.46) @ (held["whole"] * held["scales"])
     np.testing.assert_allclose(net.predict(x[None])[0], clipped, 1e-5, 1e-5)
+
+
+def test_whole_numbers_are_dequantized():
+    text = "q (uint8[N, 4] x) => (float[N, 4] y) { y = DequantizeLinear(x, scale, zero) }"
+    model = parsed(text, scale=np.float32(0.5), zero=np.uint8(9))
+    x = np.array([[0, 9, 10, 255]], np.uint8)
+    found = imported(model).predict(x[None].astype(np.float32))[0]
+    np.testing.assert_array_equal(found, run(model, x))
+    np.testing.assert_array_equal(found, [[-4.5, 0, 0.5, 123]])
 
 
 # -- images ---------------------------------------------------------------------------------------
@@ -787,6 +808,8 @@ STEPS = "(float[T, B, 4] x) => (float[A, B, C] y)"
          "l) y = Squeeze(h, i11)", "no layer takes the lengths of sequences; ours take masks"),
         (F4, "f = Reshape(x, all) y = Softmax(f)", "has a softmax over time steps or sequences"),
         (F4, "f = Gather <axis = 1> (x, i0) y = Add(x, f)", "T or B are another axis in one"),
+        (F4, "s = ReduceSum <keepdims = 0> (x, i11) a = Unsqueeze(s, i00) b = Unsqueeze(s, i11) "
+         "y = Add(a, b)", "T or B are another axis in one"),
         ("(float[N, 4, 5] x) => (float[N, 4, M] y)", "a = Concat <axis = 2> (x, x) y = Add(x, a)",
          r"'y' .Add.: \(B, 4, 10\) does not fit \(B, 4, 5\)"),
         (F4, "y = BatchNormalization(x, v3, v3, v3, v3)", r"^ONNX model, y.parameters.gamma: "
@@ -1121,7 +1144,8 @@ VECTORS, CLASSES = numbers(4, 2, 3), np.array([[-7, 5, 9, 1], [3, 7, -1, -9]])
 C, D = numbers(2), numbers(2, 3)
 #: What nodes of older models use.
 CONSTANTS = {
-    "plane": numbers(1, 2, 3), "row": D, "cube": numbers(4, 2, 3), "signs": np.array([-7, 7, -8]),
+    "plane": numbers(1, 2, 3), "steep": 200 * numbers(1, 2, 3), "row": D, "cube": numbers(4, 2, 3),
+    "signs": np.array([-7, 7, -8]),
     "d": np.array([2, -2, 3]), "odd": np.array([-7, 2, 1]), "large": np.array([2**16, 9, 1], "i4"),
     "third": np.float32([1 / 3]), "q": np.arange(6, dtype=np.int8).reshape(2, 3),
     "scale": np.float32([0.5, 0.25]), "twice": np.float32([1, 1, 2, 3]), "two": [2],
@@ -1148,6 +1172,7 @@ CONSTANTS = {
             for mode in ("nearest", "linear")
         ),
         (9, VECTORS, "BCL", "p = Softmax(plane) y = Mul(x, p)"),
+        (9, VECTORS, "BCL", "p = LogSoftmax(steep) y = Mul(x, p)"),
         (11, VECTORS, "BCL", "u = Unsqueeze <axes = [0]> (row) y = Mul(x, u)"),
         (11, VECTORS, "BCL", "p = ReduceSum <axes = [0], keepdims = 0> (cube) y = Mul(x, p)"),
         (13, VECTORS, "BCL", "h = Div(signs, d) f = Cast <to = 1> (h) y = Mul(x, f)"),
@@ -1213,6 +1238,8 @@ def test_space_to_depth_has_a_mode_since_opset_28(mode):
     ("opset", "kind", "nodes", "message"),
     [
         (13, "int64", "y = Cast <to = 2> (x)", "no layer wraps int64 around to uint8. Leave"),
+        (13, "int64", "y = Cast <to = 5> (x)", "no layer wraps int64 around to int16. Leave"),
+        (14, "uint16", "y = Add(x, x)", "no layer wraps around as uint16 does. Cast to"),
         (14, "uint8", "y = Add(x, x)", "no layer wraps around as uint8 does. Cast to float32"),
         (13, "int64", "y = Pow(two, x)", "to the power of constants >= 0. Cast to float32"),
         (13, "int32", "y = ReduceMean <axes = [1]> (x)", "no layer rounds means of integers. Cast"),

@@ -53,6 +53,36 @@ def test_gates_are_taken_apart(net):
     assert all(value == 1 for value in values.values())
 
 
+@pytest.mark.parametrize(
+    ("layer", "stacked", "arrays"),
+    [
+        (bl.Lstm, "weight_ih", "Wi Wf Wz Wo"),
+        (bl.Lstm, "weight_hh", "Ri Rf Rz Ro"),
+        (bl.Lstm, "bias_hh", "bi bf bz bo"),
+        (bl.MultiHeadSelfAttention, "in_proj_weight", "Wq Wk Wv"),
+        (bl.MultiHeadSelfAttention, "in_proj_bias", "bq bk bv"),
+    ],
+)
+def test_stacked_arrays_have_pytorchs_order(layer, stacked, arrays):
+    net, name = network(layer(2), SEQUENCE), layer(2).layer.name
+    state = {key: np.zeros_like(array) for key, array in to_state_dict(net, {name: "m"}).items()}
+    key = next(key for key in state if key.startswith(f"m.{stacked}"))
+    for number, part in enumerate(np.split(state[key], len(arrays.split()))):
+        part[:] = number
+    assert load_state_dict(net, state, {name: "m"}) == []
+    found = [np.unique(net.get(f"{name}.parameters.{array}")) for array in arrays.split()]
+    assert found == list(range(len(found)))
+
+
+def test_tensors_of_inner_modules_and_counters_may_stay_unused():
+    net, names = network(bl.BatchNorm(), (3,)), {"BatchNorm": "m"}
+    others = {"m.head.weight": 1, "m.num_batches_tracked": 5}
+    state = {**to_state_dict(net, names), **others}
+    assert load_state_dict(net, state, names) == sorted(others)
+    with pytest.raises(NetworkValidationError, match="m.scale is not used by this layer"):
+        load_state_dict(net, {**state, "m.scale": 1}, names)
+
+
 def test_a_star_stands_for_the_names_of_tensors(net):
     state = {name.replace("rnn.", "").replace("_l0", "_l1"): array for name, array in gru().items()}
     assert load_state_dict(net, state, {"Gru": "*_l1"}) == []

@@ -108,9 +108,10 @@ def test_decay_is_that_of_the_gradient_modifier(name):
     assert_close(found, train(LEARNING[name](), modified), rtol=1e-9, atol=1e-12)
 
 
-def test_the_decay_of_adamw_is_its_own():
-    found = train(grouped(AdamWStepper(), ParameterGroup("*", weight_decay=0)))
-    assert_close(found, train(AdamWStepper(weight_decay=0.0)))
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+def test_the_decay_of_adamw_is_its_own(decay):
+    found = train(grouped(AdamWStepper(), ParameterGroup("*", weight_decay=decay)))
+    assert_close(found, train(AdamWStepper(weight_decay=decay)))
 
 
 def test_the_first_group_that_names_a_parameter_counts():

@@ -161,9 +161,9 @@ def shape_of(node: Node) -> list[np.ndarray]:
 def _softmaxes(node: Node) -> list[np.ndarray]:
     """Return a softmax over several axes, as older versions have it."""
     (x,), axes = node.inputs, tuple(node.options["axes"])
-    powers = np.exp(x - x.max(axis=axes, keepdims=True))
-    shares = powers / powers.sum(axis=axes, keepdims=True)
-    return [shares if node.kind == "Softmax" else np.log(shares)]
+    x = x - x.max(axis=axes, keepdims=True)
+    logarithms = x - np.log(np.exp(x).sum(axis=axes, keepdims=True))
+    return [logarithms if node.kind == "LogSoftmax" else np.exp(logarithms)]
 
 
 @folds("Split")

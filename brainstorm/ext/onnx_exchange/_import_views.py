@@ -67,9 +67,7 @@ def _unsqueeze(imp: Importer, node: Node) -> Value:
 
 @reads("Flatten")
 def _flatten(imp: Importer, node: Node) -> Value:
-    value = node.value()
-    axis = node.options["axis"]
-    axis += value.ndim * (axis < 0)
+    value, axis = node.value(), node.options["axis"]
     merged = [tuple(i for g in part for i in g) for part in (value.axes[:axis], value.axes[axis:])]
     return replace(value, axes=tuple(merged))
 
