@@ -395,6 +395,9 @@ def test_a_plan_is_not_replayed_on_other_memory(change):
     net = build("mlp")
     provide(net)
     plan = net.plan()
+    for needs_a_pass in (net.backward_pass, net.get_loss_values):
+        with pytest.raises(NetworkValidationError, match="a forward pass before it"):
+            needs_a_pass()
     plan.replay()
     gradients = net.get("gradients")
     run_passes(net)

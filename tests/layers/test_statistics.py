@@ -103,8 +103,11 @@ def test_the_trainer_logs_and_resets_them_and_evaluations_do_not_disturb():
 def test_evaluate_reports_them():
     net = classifier_with_statistics()
     data = Minibatches(8, **separable(50, 3))
+    run(net, **separable(5, 4))
+    before = net.dump_statistics()["right"]
     results = evaluate(net, data, [Accuracy()])
-    assert results["right"] == pytest.approx(results["Accuracy"])
+    assert results["right"] == pytest.approx(results["Accuracy"]) != before
+    assert net.dump_statistics()["right"] == before
     clashing = classifier_with_statistics(name="Accuracy")
     with pytest.raises(ValidationError, match="both called Accuracy"):
         evaluate(clashing, data, [Accuracy()])
