@@ -206,7 +206,7 @@ def collecting(wanted: Sources | None) -> Iterator[None]:
 
 
 def compile_all(wanted: Sources) -> None:
-    """Compile sources side by side; errors are raised by `load`."""
+    """Compile sources side by side, the longest first; errors are raised by `load`."""
     global _is_cold
     _is_cold = bool(wanted)
 
@@ -219,7 +219,7 @@ def compile_all(wanted: Sources) -> None:
 
         pool = ThreadPoolExecutor(default_threads())
         try:
-            list(pool.map(compile_one, wanted))
+            list(pool.map(compile_one, sorted(wanted, key=lambda given: -len(given[0]))))
         finally:  # Ctrl-C
             pool.shutdown(cancel_futures=True)
 

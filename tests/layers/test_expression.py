@@ -184,6 +184,14 @@ def test_errors(formula, parameters, message):
         build_layer(bl.Expression(formula, parameters, name="E"), VECTOR)
 
 
+def test_x_is_not_the_name_of_an_input():
+    inp, layer = bl.Input({"default": ("T", "B", 3)}), bl.Expression("x * gate", name="E")
+    inp >> "x" - layer
+    inp >> "gate" - layer
+    with pytest.raises(LayerValidationError, match=r"'E' .*x in its formula is the input 'defa"):
+        Network.from_layer(layer)
+
+
 class MisfitTestLayerImpl(bl.ExpressionLayer):
     """Any function of x as formula."""
 
