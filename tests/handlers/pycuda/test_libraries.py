@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[3] / "brainstorm/handlers/pycuda"
+import brainstorm
+
+PACKAGE = Path(brainstorm.__file__).parent / "handlers/pycuda"
 PLACES = {"wheels": "nvidia/cu13/lib", "path": "path", "toolkit": "toolkit/lib64"}
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="NO gcc HERE")
