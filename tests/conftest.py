@@ -1,5 +1,6 @@
 """Fixtures of all tests, with which numbers they begin, and how many threads they use."""
 
+import functools
 import os
 
 import numpy as np
@@ -26,13 +27,22 @@ settings.load_profile("tests")
 global_rnd.set_seed(0)  # for what modules make when they are imported
 
 
+@functools.cache
+def first_state(rnd):
+    """Return the state of a generator when this was first asked: after its module was imported."""
+    return rnd.get_state()
+
+
 @pytest.fixture(autouse=True)
-def seed():
+def seed(request):
     """Let every test draw the same numbers, whatever ran before it.
 
     So a training in a test ends where it ended when its limit was chosen, far from this.
     """
     global_rnd.set_seed(0)
+    for value in vars(request.module).values():
+        if isinstance(value, np.random.RandomState):
+            value.set_state(first_state(value))
 
 
 @pytest.fixture(params=["0", "1"])

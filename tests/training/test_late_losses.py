@@ -17,7 +17,7 @@ from brainstorm.training.late_losses import BATCHES
 from tests.networks import classifier
 from tests.trainings import Call, make_trainer
 
-RND = np.random.default_rng(0)
+RND = np.random.RandomState(0)
 
 
 class CountingHandler(NumpyHandler):
@@ -38,7 +38,10 @@ def train(handler, batches, penalty=False, hooks=()):
     net = Network.from_layer(inp, seed=3, handler=handler)
     net.initialize(Gaussian(0.3), seed=2)
     count = 4 * batches - 1  # the last batch is smaller
-    data = {"default": RND.random((1, count, 4)), "targets": RND.integers(0, 3, (1, count, 1))}
+    data = {
+        "default": RND.random_sample((1, count, 4)),
+        "targets": RND.randint(0, 3, (1, count, 1)),
+    }
     trainer = make_trainer(*hooks, stepper=SgdStepper(0.1), epochs=2)
     trainer.train(net, Minibatches(4, **data))
     return trainer.logs["rolling_training"]
