@@ -1,6 +1,7 @@
 """The network: passes, gradients over every kind of wiring, inspection, files."""
 
 import re
+import tracemalloc
 
 import h5py
 import numpy as np
@@ -483,6 +484,7 @@ def test_initialize_forms(net):
 def test_a_failing_initialize_changes_nothing():
     net, odd = build("mlp", NumpyHandler(np.float32)), type("Odd", (Gaussian,), {})(7.0)
     before, odd.source = net.get("parameters"), object()
+    huge = type("Huge", (Gaussian,), {"__call__": lambda self, shape: np.empty((2**40, *shape))})()
     for given, error, text in (
         (Orthogonal(), InitializationError, "FullyConnected_1.parameters.bias"),
         ({"FullyConnected_*": {"b*": [0.0] * 5}, "default": 1}, InitializationError,
@@ -490,11 +492,23 @@ def test_a_failing_initialize_changes_nothing():
         ({"FulyConnected_1": 0, "default": 1}, NetworkValidationError,
          "FulyConnected.*FullyConnected_1"),
         (odd, DescriptionError, r"\[default\]\[Odd.source\]: a object has no"),
-        (1e39, InitializationError, "expected values that float32 can hold"),
+        *((size, InitializationError, "values that float32 can hold") for size in (1e39, -1e39)),
+        (huge, OutOfMemoryError, "no memory for the values of 'FullyConnected_1.parameters.W' of"),
     ):  # fmt: skip
         with pytest.raises(error, match=text):
             net.initialize(given)
         np.testing.assert_array_equal(net.get("parameters"), before)
+
+
+def test_initialize_needs_memory_for_the_values_and_a_mark_for_each():
+    net = Network.from_layer(Input({"default": ("T", "B", 1000)}) >> FullyConnected(1000))
+    tracemalloc.start()
+    try:
+        net.initialize(Gaussian(0.1))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.2e6 * np.dtype(float).itemsize
 
 
 def test_modifiers(net):

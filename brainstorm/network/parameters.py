@@ -111,7 +111,7 @@ class NetworkParameters(NetworkMemory):
                 path = f"{name}.parameters.{parameter}"
                 shape, own_seed = structure.feature_shape, partial(rnd.child_seed, path)
                 try:
-                    values[path] = evaluate_initializer(initializer, shape, fallback, own_seed)
+                    value = evaluate_initializer(initializer, shape, fallback, own_seed)
                 except InitializationError as error:
                     raise InitializationError(f"parameter {path!r}: {error}") from None
                 except MemoryError as error:
@@ -120,11 +120,12 @@ class NetworkParameters(NetworkMemory):
                         f"{shape} ({error})"
                     ) from error
                 largest = np.finfo(self.handler.dtype).max
-                if not np.abs(values[path]).max(initial=0) <= largest:
+                if value.max(initial=0) > largest or value.min(initial=0) < -largest:
                     raise InitializationError(
                         f"parameter {path!r}: expected values that {self.handler.dtype} can hold, "
                         f"at most {largest:g}"
                     )
+                values[path] = value
         description = get_description(given)
         flat, slices = self.buffer.parameters, self.parameter_slices
         for path, value in values.items():
