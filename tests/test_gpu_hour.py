@@ -1,9 +1,11 @@
 """The first hour on a GPU, on the tests' CUDA driver: what is known stays, the rest is repeated."""
 
+import argparse
 import json
 import os
 import re
 import select
+import signal
 import subprocess
 import sys
 import textwrap
@@ -127,6 +129,26 @@ def test_without_the_sanitizer_it_is_said(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("shutil.which", lambda name: None)
     assert run_part(4, tmp_path) == 0
     assert "NO compute-sanitizer HERE" in capsys.readouterr().out
+
+
+def test_a_signal_while_a_program_starts_ends_it(tmp_path, monkeypatch):
+    started, start = [], subprocess.Popen
+
+    def terminated(*args, **options):
+        started.append(start(*args, **options))
+        signal.raise_signal(signal.SIGTERM)
+        return started[0]
+
+    options = {"results": tmp_path, "part": 4, "budget": 99, "smoke": True, "processes": 1}
+    hour = gpu_hour.Hour(argparse.Namespace(**options))
+    monkeypatch.setattr(subprocess, "Popen", terminated)
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        with pytest.raises(SystemExit, match="143"):
+            hour.run("sleep", "600")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert started[0].poll() == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("ends", ["the time is over", "it is terminated"])

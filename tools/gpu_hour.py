@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from brainstorm.handlers.pycuda.modules import FILES, file_source
+from brainstorm.interrupts import uninterrupted
 from tools.gpu_results import Results
 
 __all__ = ["main"]
@@ -61,17 +62,20 @@ class Hour:
         where = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("a") as log:
             print("$", " ".join(command), file=log, flush=True)
-            process = subprocess.Popen(
-                command, stdout=log, stderr=subprocess.STDOUT, preexec_fn=os.setpgrp
-            )
+            process = None
             try:
+                with uninterrupted():  # a signal while it starts would leave it without a name
+                    process = subprocess.Popen(
+                        command, stdout=log, stderr=subprocess.STDOUT, preexec_fn=os.setpgrp
+                    )
                 status = process.wait(max(0.0, self.end - time.monotonic()))
             except subprocess.TimeoutExpired:
                 status = None
             finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+                if process is not None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
         self.said = self.log.read_bytes()[where:].decode(errors="replace")
         return status
 

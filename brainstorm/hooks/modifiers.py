@@ -15,10 +15,8 @@ def _takes_counts(schedule: Any) -> bool:
     """Return whether a schedule can be called with the arguments of one."""
     try:
         inspect.signature(schedule).bind(*range(7))
-    except TypeError:
-        return False
-    except ValueError:  # compiled functions have no signature
-        return True
+    except (TypeError, ValueError) as error:
+        return isinstance(error, ValueError)  # compiled functions have no signature
     return True
 
 
@@ -110,8 +108,5 @@ class InfoUpdater(Hook):
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         self.run.info.update(
-            epoch_nr=epoch_nr,
-            update_nr=update_nr,
-            logs=logs,
-            nr_parameters=net.parameters_size,
+            epoch_nr=epoch_nr, update_nr=update_nr, logs=logs, nr_parameters=net.parameters_size
         )

@@ -87,16 +87,14 @@ def blocks_of(loop: Loop, sizes: Sequence[int]) -> Blocks:
     if not shares(loop):
         return Blocks(THREADS, 1, -(-kept // THREADS), 1)
     if loop.kind == "rows":
-        workers = _power_of_two(reduced, THREADS)
-        columns = THREADS // workers
-        shape = workers, columns
+        blocks = row_blocks(kept, reduced)
+        workers = blocks.x
     else:
         columns = _power_of_two(kept, 32)
         workers = _power_of_two(reduced, THREADS // columns)
-        shape = columns, workers
-    count = -(-kept // columns)
-    chunks = min(BUSY // count, reduced // (workers * FEW_TERMS))
-    return Blocks(*shape, count, max(1, chunks))
+        blocks = Blocks(columns, workers, -(-kept // columns), 1)
+    chunks = min(BUSY // blocks.grid, reduced // (workers * FEW_TERMS))
+    return blocks._replace(chunks=max(1, chunks))
 
 
 def row_blocks(rows: int, most_terms: int) -> Blocks:

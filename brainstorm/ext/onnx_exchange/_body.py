@@ -12,11 +12,9 @@ from brainstorm.optional import require
 #: Runtimes in use do not support newer versions; functions with metadata need IR 10.
 OPSET, IR_VERSION = 21, 10
 
-#: The domain of the functions that stand for whole layers, and the key of their metadata.
+#: The producer of models and domain of the functions that stand for whole layers, and the key of
+#: the metadata of these.
 DOMAIN, ENTRY = "brainstorm", "brainstorm.layer"
-
-#: The producer name in a model.
-PRODUCER = "brainstorm"
 
 #: Types of elements, as numbered by TensorProto.
 FLOAT, INT64, BOOL = 1, 7, 9

@@ -11,16 +11,7 @@ import numpy as np
 
 from brainstorm.describable import get_description
 from brainstorm.errors import NetworkValidationError
-from brainstorm.ext.onnx_exchange._body import (
-    DOMAIN,
-    ENTRY,
-    IR_VERSION,
-    OPSET,
-    PRODUCER,
-    Body,
-    Table,
-    onnx,
-)
+from brainstorm.ext.onnx_exchange._body import DOMAIN, ENTRY, IR_VERSION, OPSET, Body, Table, onnx
 from brainstorm.ext.onnx_exchange._tables import PREDICTIONS
 from brainstorm.layers._formula import FormulaLayer
 from brainstorm.layers.expression_layer import ExpressionLayer
@@ -306,7 +297,7 @@ class Exporter:
             opset_imports=imports,
             functions=self.functions,
             ir_version=IR_VERSION,
-            producer_name=PRODUCER,
+            producer_name=DOMAIN,
         )
         onnx().checker.check_model(model, full_check=True)
         return model

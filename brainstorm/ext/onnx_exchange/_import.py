@@ -12,16 +12,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import NetworkValidationError, shown, unknown
-from brainstorm.ext.onnx_exchange._body import (
-    DOMAIN,
-    ENTRY,
-    FLOATS,
-    HALVES,
-    INT64,
-    INTEGERS,
-    PRODUCER,
-    onnx,
-)
+from brainstorm.ext.onnx_exchange._body import DOMAIN, ENTRY, FLOATS, HALVES, INT64, INTEGERS, onnx
 from brainstorm.ext.onnx_exchange._building import Builder
 from brainstorm.ext.onnx_exchange._fold import Folder, array_of
 from brainstorm.ext.onnx_exchange._inputs import guess_letters, sizes_of_axes
@@ -98,7 +89,7 @@ class Importer(Builder):
         self.whole: set[str] = set()
         self._integers: dict[str, str] = {}
         self.has_halves = False
-        self._is_ours = model.producer_name == PRODUCER
+        self._is_ours = model.producer_name == DOMAIN
         self._read_inputs()
         held = sum(array.size for array in self.tensors.values() if isinstance(array, np.ndarray))
         self._folder = Folder(held)
