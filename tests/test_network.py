@@ -97,6 +97,8 @@ def test_input_deltas_on_request(wiring):
         net.get("Input.output_deltas.default")
     with pytest.raises(NullBufferError, match="no parameter lies upstream"):
         np.asarray(net.buffer.Input.output_deltas.default)
+    with pytest.raises(NullBufferError, match="'Out' computes no delta for this input"):
+        net.get("Out.input_deltas.targets")
 
     parameters = net.get("parameters")
     net.keep_input_deltas = True

@@ -281,16 +281,16 @@ def _split(logs: Any, path: str) -> tuple[str | None, str]:
     return None, ""
 
 
-def check_counts(where: str, **counts: Any) -> None:
+def check_counts(where: str, least: int = 0, **counts: Any) -> None:
     """Check counts that were read from a file.
 
     Raises:
-        TrainingError: One is not an integer >= 0; the message has `where` and the name.
+        TrainingError: One is not an integer >= `least`; the message has `where` and the name.
     """
     for name, count in counts.items():
-        if type(count) is not int or not 0 <= count < 2**63:
+        if type(count) is not int or not least <= count < 2**63:
             raise TrainingError(
-                f"{where}, {name}: expected an integer >= 0, got {shown(count)}. Is the file "
+                f"{where}, {name}: expected an integer >= {least}, got {shown(count)}. Is the file "
                 f"damaged?"
             )
 

@@ -100,8 +100,9 @@ class Logs(dict[str, Any]):
         logs = cls(_map_lists(state, _restored))
         for name, values in (moments or {}).items():
             logs.moments[name] = moment = Moment(**values)
-            counts = {"epoch": moment.epoch, "update": moment.update}
-            check_counts(f"moment of log {name!r}", **counts, interval=moment.interval - 1)
+            where = f"moment of log {name!r}"
+            check_counts(where, epoch=moment.epoch, update=moment.update)
+            check_counts(where, 1, interval=moment.interval)
         return logs
 
     def to_json(self, file: str | os.PathLike[str] | None = None) -> str:

@@ -92,7 +92,9 @@ def test_nodes_are_immutable():
 
 def test_absent_operands_are_none():
     node = OpTreeNode({"shape": (7,), "op": "add"}, X, None)  # which checks nothing
-    assert (node.shape, node.operands) == ((7,), (X,))
+    assert (node.shape, node.operands, node.params) == ((7,), (X,), {})
+    parts = OpTreeNode({"op": "sum", "axis": (1,), "shape": (2,)}, X).params
+    assert dict(parts) == {"axis": (1,)}
     assert OpTreeNode.build("sqrt", X, None).pp() == "sqrt(x)"
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 
 import h5py
 import numpy as np
 import pytest
 
-from brainstorm.errors import FileFormatError, UnknownPathError
+from brainstorm.errors import FileFormatError, TrainingError, UnknownPathError
 from brainstorm.training import Logs
 from brainstorm.training.logs import LONG
 from brainstorm.training.number_list import NumberList
@@ -103,7 +104,7 @@ def test_json_is_strict(logs, tmp_path):
     assert (tmp_path / "logs.json").read_text() == text
     data = json.loads(text, parse_constant=pytest.fail)
     assert data["validation"]["total_loss"] == [3.0, 2.0, 1.0, None]
-    assert (data["a"], data["b"]) == ([[1.0, None]], ["1j"])
+    assert (data["a"], data["b"], data["lr"]) == ([[1.0, None]], ["1j"], [0, 1, 2])
     assert data["Stopper"] == ["reached max_epochs=3"]
 
 
@@ -192,6 +193,17 @@ def test_long_logs_become_lists_of_numbers_and_read_the_same(tmp_path):
     del logs["long"]["mixed"], logs["long"]["counts"]
     logs.save_as_hdf5(tmp_path / "logs.hdf5")
     assert Logs.load_hdf5(tmp_path / "logs.hdf5") == logs
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "least"), [("epoch", -1, 0), ("update", 2.0, 0), ("interval", 0, 1)]
+)
+def test_moments_are_counts(name, value, least):
+    moment = {"epoch": 0, "update": 0, "timescale": "epoch", "interval": 1}
+    assert Logs.from_state({"x": [1]}, {"x": moment}).moments["x"].interval == 1
+    text = f"moment of log 'x', {name}: expected an integer >= {least}, got {value}."
+    with pytest.raises(TrainingError, match=re.escape(text)):
+        Logs.from_state({"x": [1]}, {"x": {**moment, name: value}})
 
 
 def test_names_may_contain_dots(tmp_path):
