@@ -15,8 +15,7 @@ Arguments of the library's constructors are compared with their annotations. Att
 whenever they are set: those that a constructor keeps like its arguments, and the names in
 ``__constraints__``, which is merged over the classes too. Numbers are kept as Python's, paths as
 texts, and collections as lists. How attributes must fit together is checked by constructors only.
-The library's classes refuse attributes that they neither have nor declare; names that begin with an
-underscore, and subclasses of users, are free.
+Misspelt attributes are refused: see `brainstorm.attributes`.
 """
 
 from __future__ import annotations
@@ -33,6 +32,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from brainstorm.attributes import check_attribute, names_set_by
 from brainstorm.constraints import Constraint, argument_names, constraints_of_arguments
 from brainstorm.display import SHORT
 from brainstorm.errors import (
@@ -41,7 +41,6 @@ from brainstorm.errors import (
     DescriptionError,
     ValidationError,
     shown,
-    unknown,
 )
 from brainstorm.registry import Registry
 
@@ -80,7 +79,7 @@ class Describable:
             setattr(cls, "set_state", _restoring(vars(cls)["set_state"]))  # noqa: B010
 
     def __setattr__(self, name: str, value: Any) -> None:
-        _check_has(type(self), name)  # type: ignore[arg-type]  # classes are hashable
+        check_attribute(type(self), name, value)
         constraint = _constraints_of(type(self)).get(name)  # type: ignore[arg-type]  # classes are hashable
         if constraint is not None:
             if value not in constraint:
@@ -151,7 +150,7 @@ class Describable:
         init = cls.__init__
         if not inspect.isfunction(init) or not init.__module__.startswith("brainstorm."):
             return {}
-        kept = _names_in(init)
+        kept = names_set_by(init)
         given = {}
         parameters = inspect.signature(init).parameters
         for name in argument_names(init):
@@ -166,7 +165,7 @@ class Describable:
         attributes = _attributes(self)
         for cls in type(self).__mro__:
             if inspect.isfunction(init := vars(cls).get("__init__")):
-                used = _names_in(init)
+                used = names_set_by(init)
                 for name in argument_names(init):
                     is_there = name in attributes or isinstance(getattr(cls, name, None), property)
                     if name in used and not is_there:
@@ -183,6 +182,11 @@ class Describable:
         is_method = callable(known) or (hasattr(known, "__get__") and not is_slot)
         if name != "__name__" and (name.startswith("__") or is_method or name in hidden):
             raise DescriptionError("no description can set this")
+        if name not in argument_names(cls.__init__):
+            try:
+                check_attribute(cls, name, None)
+            except ValidationError as error:
+                raise DescriptionError(str(error)) from None
 
     def __init_from_description__(self, description: Mapping[str, Any]) -> None:
         """Finish an object after its attributes were restored; override if needed."""
@@ -251,29 +255,6 @@ def _as_called(error: Exception, cls: type, init: Callable[..., None]) -> Except
     return TypeError(f"{cls.__name__}.__init__() {text.removeprefix(place)}")
 
 
-def _names_in(init: Any) -> tuple[str, ...]:
-    """Return the names that a constructor uses, among them those of the attributes that it sets."""
-    return inspect.unwrap(init).__code__.co_names if inspect.isfunction(init) else ()
-
-
-@functools.cache
-def _check_has(cls: Any, name: str) -> None:
-    """Raise an error if a class of the library neither has nor declares an attribute."""
-    if not cls.__module__.startswith("brainstorm.") or hasattr(cls, name) or name.startswith("_"):
-        return
-    hidden, defaults = cls._merged("__undescribed__"), cls._merged("__default_values__")
-    settings = [*inspect.signature(cls).parameters, *defaults]
-    known = {*hidden}
-    for base in cls.__mro__:
-        declared = [n for n in inspect.get_annotations(base) if not hasattr(cls, n)]
-        settings += declared
-        known |= {*declared, *_names_in(vars(base).get("__init__"))}
-    if name not in known:
-        kept = (n for n in settings if n in known or hasattr(cls, n))
-        choices = dict.fromkeys(n for n in kept if n not in hidden and not n.startswith("_"))
-        raise cls.__argument_error__(f"{cls.__name__}: {unknown('attribute', name, choices)}")
-
-
 @functools.cache
 def _constraints_of(cls: Any) -> Mapping[str, Constraint]:
     """Return the constraints of attributes: those of kept arguments, and those declared."""
@@ -281,7 +262,7 @@ def _constraints_of(cls: Any) -> Mapping[str, Constraint]:
     for base in reversed(cls.__mro__):
         init = vars(base).get("__init__")
         if inspect.isfunction(init) and base.__module__.startswith("brainstorm."):
-            kept, of_arguments = _names_in(init), constraints_of_arguments(init)
+            kept, of_arguments = names_set_by(init), constraints_of_arguments(init)
             found |= {name: of_arguments[name] for name in of_arguments if name in kept}
     return found | cls._merged("__constraints__")
 

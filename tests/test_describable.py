@@ -20,6 +20,7 @@ from brainstorm.randomness import RandomState
 from brainstorm.registry import Registry
 from brainstorm.structure import UniquelyNamed
 from brainstorm.testing import LayerHarness, build_layer
+from brainstorm.value_modifiers import ClipValues
 from tests import test_arguments
 
 
@@ -248,6 +249,13 @@ def test_no_description_sets_what_a_class_defines_or_leaves_out(kind, name):
     text = rf"^\[{kind}.{name}\]: no description can set this$"
     with pytest.raises(DescriptionError, match=text):
         create_from_description({"@type": kind, "name": "abc", "mate": None, name: {"a": 1}})
+
+
+def test_a_description_with_an_attribute_that_no_object_has_says_where():
+    description = get_description(ClipValues(-1, 1))
+    text = r"^\[ClipValues.lower\]: ClipValues: unknown attribute 'lower'. Choices are: low, "
+    with pytest.raises(DescriptionError, match=text):
+        create_from_description({**description, "lower": 2})
 
 
 def test_values_on_the_class_and_names_may_be_set():

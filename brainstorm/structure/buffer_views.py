@@ -193,11 +193,12 @@ class BufferView(ShownAsTree, list[Any]):
         return self.values()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in self.__dict__.get("_keys", ()) and not name.startswith("_"):
-            if value is not self[name]:  # as it is after ``view.W += 1``
-                raise self._no_replacing(name)
-            return
-        super().__setattr__(name, value)
+        if "_keys" not in self.__dict__ or name.startswith("_"):
+            super().__setattr__(name, value)
+        elif name not in self._keys:
+            raise AttributeError(unknown("buffer", name, self._buffer_names))
+        elif value is not self[name]:  # as it is after ``view.W += 1``
+            raise self._no_replacing(name)
 
     def __setitem__(self, item: Any, value: Any) -> None:
         if value is not self[item]:

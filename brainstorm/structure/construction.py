@@ -153,6 +153,8 @@ class ConstructionWrapper:
             whole to the layers (each with the input) that it stands for.
     """
 
+    __slots__ = ("entries", "input_name", "layer", "output_name")
+
     def __init__(
         self,
         layer: LayerDetails,

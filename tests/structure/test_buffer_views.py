@@ -206,7 +206,8 @@ def test_replacing_a_buffer_is_refused(view):
     view.parameters["W"] += 0
     view.parameters[0] += 0
     assert view.parameters.W is W
-    view.parameters.something_else = 1
+    with pytest.raises(AttributeError, match=r"^unknown buffer .w.\. Choices are: W, bias\.$"):
+        view.parameters.w = W
 
 
 @pytest.mark.parametrize(

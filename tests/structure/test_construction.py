@@ -59,6 +59,11 @@ def test_wrong_operands_are_type_errors(wrong):
         wrong()
 
 
+def test_options_are_given_to_the_function_of_a_layer():
+    with pytest.raises(AttributeError, match="has no attribute 'activation'"):
+        layer("a").activation = "rel"
+
+
 @pytest.mark.parametrize("name", ["default", "fallback", "1a", "a b", "a\n", "", 5])
 def test_bad_names(name):
     with pytest.raises(NetworkValidationError, match=r"layer name .* expected an identifier"):

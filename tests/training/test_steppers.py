@@ -468,9 +468,13 @@ def test_parts_of_a_step_are_of_their_kind(part, wrong, text):
         (Trainer(SgdStepper()), "train_scorer", "Trainer: unknown attribute 'train_scorer'. "
          "Choices are: stepper, verbose, hooks, train_scorers. Did you mean 'train_scorers'?"),
         (MonitorLoss("x"), "intervall", "MonitorLoss: unknown attribute 'intervall'. Choices are: "
-         "iter_name, timescale, interval, verbose. Did you mean 'interval'?"),
+         "iter_name, timescale, interval, verbose, priority. Did you mean 'interval'?"),
         (Undivided(default=np.zeros((1, 1, 1))), "datta", "Undivided: unknown attribute 'datta'."),
-        (Accuracy(), "name", "Accuracy: unknown attribute 'name'. Choices are: out_name, "),
+        (Accuracy(), "name", "Accuracy: 'name' can only be given to the constructor."),
+        (Accuracy(), "type", "Accuracy: unknown attribute 'type'. Choices are: out_name, "),
+        (NumpyHandler(), "compute", "NumpyHandler: compute is a method: call compute(...)."),
+        (NumpyHandler(), "mro", "NumpyHandler: unknown attribute 'mro'. Choices are: dtype, "),
+        (Trainer(SgdStepper()), "add_hook", "Trainer: add_hook is a method: call add_hook(...)."),
         (NumpyHandler(), "dtpe", "NumpyHandler: unknown attribute 'dtpe'. Choices are: dtype, "),
         (build("mlp", NumpyHandler()), "output_nam", "Network: unknown attribute 'output_nam'."),
     ],
