@@ -212,6 +212,14 @@ def test_take_put_gather_scatter_and_onehot():
     assert not value(gradients(hot, [labels])[0], {}).any()
 
 
+def test_no_indices_take_nothing():
+    x, none = variables([(3, 2), (3, 0)])
+    bindings = {x: np.ones(x.shape), none: np.zeros(none.shape)}
+    for tree in (fn.take(x, none, axis=0), fn.gather(x, none, axis=1)):
+        assert value(tree, bindings).size == 0
+        assert not value(gradients(tree, [x])[0], bindings).any()
+
+
 def test_an_index_may_be_an_array_of_indices():
     rnd = np.random.RandomState(0)
     x, i = Variable((2, 5, 3), np.float64, "x"), Variable((2, 2), np.int64, "i")
