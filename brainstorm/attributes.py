@@ -41,11 +41,11 @@ def check_attribute(cls: Any, name: str, value: Any) -> None:
 @functools.lru_cache(MOST_KNOWN)
 def _problem(cls: Any, name: str) -> tuple[str, bool]:
     """Return why no object has an attribute, or ''; and whether it is a method."""
-    if any(name in vars(base) for base in cls.__mro__):
-        is_method = inspect.isfunction(inspect.getattr_static(cls, name))
+    members = _members(cls)
+    if name in members:
+        is_method = inspect.isfunction(members[name])
         return (f"{name} is a method: call {name}(...)." if is_method else ""), is_method
-    settings = dict.fromkeys(_settings(cls))
-    hidden = cls._merged("__undescribed__")
+    settings, hidden = dict.fromkeys(_settings(cls)), cls._merged("__undescribed__")
     if name in settings or name in hidden:
         return "", False
     if name in inspect.signature(cls).parameters:
@@ -53,14 +53,20 @@ def _problem(cls: Any, name: str) -> tuple[str, bool]:
     return unknown("attribute", name, [n for n in settings if n not in hidden]), False
 
 
+def _members(cls: type) -> dict[str, Any]:
+    """Return what a class and its bases define."""
+    return {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
+
+
 def _settings(cls: Any) -> Iterator[str]:
     """Yield the public names of attributes that can be set, those of arguments first."""
     arguments = (*inspect.signature(cls).parameters, *cls._merged("__default_values__"))
     initial = {name for base in cls.__mro__ for name in names_set_by(vars(base).get("__init__"))}
     declared = [name for base in cls.__mro__ for name in inspect.get_annotations(base)]
-    for name in (*arguments, *declared, *sorted(initial), *dir(cls)):
-        found = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), initial)
-        if found is initial:
+    members = _members(cls)
+    for name in (*arguments, *declared, *sorted(initial), *sorted(members)):
+        found = members.get(name)
+        if name not in members:
             can_be_set = name in declared or name in initial
         elif isinstance(found, property):
             can_be_set = found.fset is not None
