@@ -9,7 +9,7 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any
 
 from brainstorm.errors import unknown
@@ -45,7 +45,7 @@ def _problem(cls: Any, name: str) -> tuple[str, bool]:
     if name in members:
         is_method = inspect.isfunction(members[name])
         return (f"{name} is a method: call {name}(...)." if is_method else ""), is_method
-    settings, hidden = dict.fromkeys(_settings(cls)), cls._merged("__undescribed__")
+    settings, hidden = _settings(cls), cls._merged("__undescribed__")
     if name in settings or name in hidden:
         return "", False
     if name in inspect.signature(cls).parameters:
@@ -58,12 +58,13 @@ def _members(cls: type) -> dict[str, Any]:
     return {name: value for base in reversed(cls.__mro__) for name, value in vars(base).items()}
 
 
-def _settings(cls: Any) -> Iterator[str]:
-    """Yield the public names of attributes that can be set, those of arguments first."""
+@functools.cache
+def _settings(cls: Any) -> Mapping[str, None]:
+    """Return the public names of attributes that can be set, those of arguments first."""
     arguments = (*inspect.signature(cls).parameters, *cls._merged("__default_values__"))
     initial = {name for base in cls.__mro__ for name in names_set_by(vars(base).get("__init__"))}
     declared = [name for base in cls.__mro__ for name in inspect.get_annotations(base)]
-    members = _members(cls)
+    members, settings = _members(cls), dict[str, None]()
     for name in (*arguments, *declared, *sorted(initial), *sorted(members)):
         found = members.get(name)
         if name not in members:
@@ -73,4 +74,5 @@ def _settings(cls: Any) -> Iterator[str]:
         else:
             can_be_set = not inspect.isroutine(found) and (name in arguments or name in initial)
         if can_be_set and not name.startswith("_"):
-            yield name
+            settings[name] = None
+    return settings
