@@ -583,6 +583,16 @@ def test_predict_equals_a_forward_pass(wiring):
         assert net.predict(data["default"], "Lstm.outputs.default").shape == (4, 11, 3)
 
 
+@pytest.mark.parametrize("names", [("x",), ("before", "default")])
+def test_an_array_is_for_the_only_input_or_default(names):
+    inp, last = Input(dict.fromkeys(names, ("T", "B", 2))), FullyConnected(3, name="Last")
+    inp - names[-1] >> last
+    net, x = Network.from_layer(last), np.ones((1, 4, 2))
+    net.initialize(0.5)
+    found = net.predict(x, "Last.outputs.default")
+    np.testing.assert_array_equal(found, net.predict({names[-1]: x}, "Last.outputs.default"))
+
+
 @pytest.mark.parametrize("memory", ["inspectable", "compact"])
 @pytest.mark.parametrize("wiring", ["mlp", "lstm", "recurrent fan-out"])
 def test_several_outputs_are_predicted_at_once(wiring, memory):

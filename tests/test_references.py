@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 from brainstorm import value_modifiers as vm
 from brainstorm.errors import NetworkValidationError, UnknownTypeError
 from brainstorm.initializers import ArrayInitializer, Gaussian, as_initializer
-from brainstorm.references import get_references, resolve_initializers, resolve_modifiers
+from brainstorm.references import (
+    get_references,
+    matches,
+    resolve_initializers,
+    resolve_modifiers,
+)
 
 STRUCTURE = {
     "Input": (),
@@ -132,6 +137,11 @@ def test_values_are_converted_and_references_not_altered():
     resolved = resolve_initializers(STRUCTURE, refs, as_initializer)
     assert refs == {"default": 1, "Lstm": {"*": [[1], [2]]}, "fallback": [3]}
     assert all(isinstance(i, ArrayInitializer) for pair in flat(resolved).values() for i in pair)
+
+
+@given(key=st.text("ab*", max_size=7), name=st.text("ab", max_size=6))
+def test_stars_stand_for_any_text(key, name):
+    assert matches(key, name) == bool(re.fullmatch(".*".join(key.split("*")), name))
 
 
 @settings(max_examples=40)
