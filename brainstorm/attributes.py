@@ -9,7 +9,6 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
-from collections.abc import Mapping
 from typing import Any
 
 from brainstorm.errors import unknown
@@ -33,24 +32,23 @@ def check_attribute(cls: Any, name: str, value: Any) -> None:
     """Raise the error of a `Describable` class if its objects cannot have an attribute."""
     if name.startswith("_") or not cls.__module__.startswith("brainstorm."):
         return
-    problem, is_method = _problem(cls, name)
-    if problem and not (is_method and callable(value)):
+    if problem := _problem(cls, name, callable(value)):
         raise cls.__argument_error__(f"{cls.__name__}: {problem}")
 
 
 @functools.lru_cache(MOST_KNOWN)
-def _problem(cls: Any, name: str) -> tuple[str, bool]:
-    """Return why no object has an attribute, or ''; and whether it is a method."""
+def _problem(cls: Any, name: str, is_callable: bool) -> str:
+    """Return why an attribute cannot be set to something that can be called, or not; or ''."""
     members = _members(cls)
     if name in members:
-        is_method = inspect.isfunction(members[name])
-        return (f"{name} is a method: call {name}(...)." if is_method else ""), is_method
+        is_lost = inspect.isfunction(members[name]) and not is_callable
+        return f"{name} is a method: call {name}(...)." if is_lost else ""
     settings, hidden = _settings(cls), cls._merged("__undescribed__")
     if name in settings or name in hidden:
-        return "", False
+        return ""
     if name in inspect.signature(cls).parameters:
-        return f"{name!r} can only be given to the constructor.", False
-    return unknown("attribute", name, [n for n in settings if n not in hidden]), False
+        return f"{name!r} can only be given to the constructor."
+    return unknown("attribute", name, [n for n in settings if n not in hidden])
 
 
 def _members(cls: type) -> dict[str, Any]:
@@ -59,20 +57,18 @@ def _members(cls: type) -> dict[str, Any]:
 
 
 @functools.cache
-def _settings(cls: Any) -> Mapping[str, None]:
+def _settings(cls: Any) -> tuple[str, ...]:
     """Return the public names of attributes that can be set, those of arguments first."""
-    arguments = (*inspect.signature(cls).parameters, *cls._merged("__default_values__"))
+    members = _members(cls)
+    setters = {n: v.fset for n, v in members.items() if isinstance(v, property)}
+    fixed = {n for n, v in members.items() if inspect.isroutine(v) or setters.get(n, n) is None}
     initial = {name for base in cls.__mro__ for name in names_set_by(vars(base).get("__init__"))}
     declared = [name for base in cls.__mro__ for name in inspect.get_annotations(base)]
-    members, settings = _members(cls), dict[str, None]()
-    for name in (*arguments, *declared, *sorted(initial), *sorted(members)):
-        found = members.get(name)
-        if name not in members:
-            can_be_set = name in declared or name in initial
-        elif isinstance(found, property):
-            can_be_set = found.fset is not None
-        else:
-            can_be_set = not inspect.isroutine(found) and (name in arguments or name in initial)
-        if can_be_set and not name.startswith("_"):
-            settings[name] = None
-    return settings
+    arguments = (*inspect.signature(cls).parameters, *cls._merged("__default_values__"))
+    names = (
+        *(name for name in arguments if name in members or name in initial),
+        *(name for name in declared if name not in members),
+        *sorted(initial),
+        *sorted(setters),
+    )
+    return tuple(dict.fromkeys(n for n in names if n not in fixed and not n.startswith("_")))

@@ -35,13 +35,7 @@ import numpy as np
 from brainstorm.attributes import check_attribute, names_set_by
 from brainstorm.constraints import Constraint, argument_names, constraints_of_arguments
 from brainstorm.display import SHORT
-from brainstorm.errors import (
-    MALFORMED,
-    BrainstormError,
-    DescriptionError,
-    ValidationError,
-    shown,
-)
+from brainstorm.errors import MALFORMED, BrainstormError, DescriptionError, ValidationError, shown
 from brainstorm.registry import Registry
 
 __all__ = [

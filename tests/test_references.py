@@ -9,12 +9,7 @@ from hypothesis import strategies as st
 from brainstorm import value_modifiers as vm
 from brainstorm.errors import NetworkValidationError, UnknownTypeError
 from brainstorm.initializers import ArrayInitializer, Gaussian, as_initializer
-from brainstorm.references import (
-    get_references,
-    matches,
-    resolve_initializers,
-    resolve_modifiers,
-)
+from brainstorm.references import get_references, matches, resolve_initializers, resolve_modifiers
 
 STRUCTURE = {
     "Input": (),
