@@ -16,7 +16,7 @@ from tests.layers.cases import CASES, Case
 from tests.trainings import LEARNING
 
 pytestmark = pytest.mark.skipif(
-    compiler.compiler_command() is None, reason="NO C COMPILER: FORMULAS ARE NOT COMPILED"
+    not compiler.found_commands(), reason="NO C COMPILER: FORMULAS ARE NOT COMPILED"
 )
 
 #: One case of every type of layer.

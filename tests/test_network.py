@@ -793,6 +793,8 @@ def test_a_description_becomes_an_initialized_network_of_the_same_class():
     [
         (lambda d: d.pop("architecture"), "holds no network: KeyError('architecture')."),
         (lambda d: d.update(handler=5), "[handler]: expected a handler, got 5"),
+        (lambda d: d["handler"].update(type="float64"), "unexpected keyword argument 'type'"),
+        (lambda d: d.update(initialisers={}), "a network has no 'initialisers'"),
         (lambda d: d["handler"].update(dtype=-1),
          "NumpyHandler(dtype): expected float32 or float64, got -1"),
         (lambda d: d.update(weight_modifiers={"Hidden": 5}), "expected a ValueModifier, got 5"),

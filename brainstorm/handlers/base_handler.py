@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.describable import Describable
+from brainstorm.describable import Describable, create_from_description
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.base_activations import ActivationOperations, activation_tables
 from brainstorm.handlers.base_arrays import ArrayOperations
@@ -99,6 +99,13 @@ class Handler(
                 contract = contracts.get(name)
                 returns = contract is not None and contract.result is not None
                 setattr(cls, name, _traced(name, function, returns))
+
+    @classmethod
+    def __new_from_description__(cls, description: Mapping[str, Any]) -> Handler:
+        """Call the constructor with what `__describe__` returned."""
+        return cls(
+            **{n: create_from_description(v) for n, v in description.items() if n != "@type"}
+        )
 
     def __init__(self) -> None:
         (

@@ -44,13 +44,8 @@ LOG = logging.getLogger("brainstorm")
 HASH = 32
 
 
-def compiler_command() -> list[str] | None:
-    """Return the command of the C compiler: the variable CC, or else cc, gcc or clang."""
-    return next(map(list, _commands()), None)
-
-
-def _commands() -> tuple[tuple[str, ...], ...]:
-    """Return all existing commands; the first one that works is used."""
+def found_commands() -> tuple[tuple[str, ...], ...]:
+    """Return the command in CC, or else what there is of cc, gcc and clang, by preference."""
     wanted = os.environ.get("CC", "").strip()
     try:
         words = shlex.split(wanted)
@@ -89,7 +84,7 @@ def _compiler_here() -> tuple[Path, _Compiler]:
         directory = trusted_directory()
     except OSError as error:
         return Path(), _Compiler(problem=str(error))
-    commands = _commands()
+    commands = found_commands()
     with _alone("compiler"):
         return directory, _find_compiler(commands, directory)
 

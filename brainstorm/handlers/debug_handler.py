@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.describable import create_from_description, get_description
+from brainstorm.describable import get_description
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.argument_kinds import KINDS
 from brainstorm.handlers.base_handler import Handler
@@ -171,10 +171,6 @@ class DebugHandler(Handler):
 
     def __describe__(self) -> dict[str, Any]:
         return {"@type": type(self).__name__, "handler": get_description(self.handler)}
-
-    @classmethod
-    def __new_from_description__(cls, description: Mapping[str, Any]) -> DebugHandler:
-        return cls(create_from_description(description["handler"]))
 
     def info(self) -> dict[str, str]:
         """Return the info of the other handler, and that it is checked."""

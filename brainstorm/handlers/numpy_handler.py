@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -52,10 +52,6 @@ class NumpyHandler(NumpyImages, NumpySequences):
 
     def __describe__(self) -> dict[str, Any]:
         return {"@type": type(self).__name__, "dtype": self.dtype.name}
-
-    @classmethod
-    def __new_from_description__(cls, description: Mapping[str, Any]) -> NumpyHandler:
-        return cls(description["dtype"])
 
     def info(self) -> dict[str, str]:
         blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]

@@ -135,7 +135,7 @@ class ExpressionLayer(Layer):
             raise self.fail(f"expected a formula with inputs, got one of {list(names)}.")
         if {"x", "default"} <= set(names):
             raise self.fail("its formula has x and default, which are one input. Write x.")
-        if "x" in self.in_shapes:
+        if "x" in names and "x" in self.in_shapes:
             raise self.fail("x in its formula is the input 'default'. Connect that.")
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:

@@ -341,24 +341,25 @@ class Network(NetworkPasses, Describable):
     def _from_description(
         cls, description: Mapping[str, Any], handler: Handler | None = None, held: int | None = None
     ) -> Network:
+        rest = dict(description)
+        rest.pop("@type", None)
+        described_handler = rest.pop("handler", None)
         if handler is None:
-            handler = create_from_description(description["handler"])
+            handler = create_from_description(described_handler)
             if not isinstance(handler, Handler):
                 raise DescriptionError(f"[handler]: expected a handler, got {handler!r}")
-        memory = description.get("memory", "inspectable")
         architecture = {
             name: {key: create_from_description(value) for key, value in entry.items()}
-            for name, entry in description["architecture"].items()
+            for name, entry in rest.pop("architecture").items()
         }
+        memory = rest.pop("memory", "inspectable")
         net = cls._build(architecture, None, handler, memory, held)
-        net.initializers = description.get("initializers", {})
-        weights, gradients = (
-            create_from_description(description.get(kind, {}))
-            for kind in ("weight_modifiers", "gradient_modifiers")
-        )
-        net.set_weight_modifiers(weights)
-        net.set_gradient_modifiers(gradients)
-        net.output_name = description.get("output_name")
+        net.initializers = rest.pop("initializers", {})
+        net.set_weight_modifiers(create_from_description(rest.pop("weight_modifiers", {})))
+        net.set_gradient_modifiers(create_from_description(rest.pop("gradient_modifiers", {})))
+        net.output_name = rest.pop("output_name", None)
+        if rest:
+            raise DescriptionError(f"a network has no {', '.join(map(repr, rest))}")
         return net
 
 

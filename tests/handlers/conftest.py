@@ -64,7 +64,7 @@ def script(tmp_path, monkeypatch):
     """
 
     def make(text='exec $COMPILER "$@"', command=None):
-        words = shlex.join(command or compiler.compiler_command())
+        words = shlex.join(command or compiler.found_commands()[0])
         file, log = tmp_path / "compiler.sh", tmp_path / "calls"
         file.write_text(f"COMPILER={shlex.quote(words)}\necho \"$*\" >> '{log}'\n{text}\n")
         log.write_text("")

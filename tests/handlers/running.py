@@ -16,7 +16,7 @@ from brainstorm.handlers.program_specializer import ProgramSpecializer
 ROOT = Path(__file__).parents[2]
 
 needs_compiler = pytest.mark.skipif(
-    compiler.compiler_command() is None, reason="NO C COMPILER: ITS USE IS NOT TESTED"
+    not compiler.found_commands(), reason="NO C COMPILER: ITS USE IS NOT TESTED"
 )
 
 

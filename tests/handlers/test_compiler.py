@@ -31,7 +31,7 @@ from tests.networks import classifier
 
 @needs_compiler
 def test_the_first_compiler_that_works_is_used(cache, tmp_path, monkeypatch):
-    works = compiler.compiler_command()[0]
+    works = compiler.found_commands()[0][0]
     for name, target in {"cc": shutil.which("false"), "gcc": works}.items():
         (tmp_path / name).symlink_to(target)
     monkeypatch.delenv("CC", raising=False)

@@ -104,10 +104,10 @@ def test_a_flag_that_is_refused_costs_itself_alone(cache, script, refused, remai
 def test_threads_that_do_not_start_are_not_used(tmp_path, monkeypatch, threads):
     monkeypatch.setattr(compiler_flags, "_PROBE", f"int main() {{ return {threads} - 2; }}")
     if threads == 2:
-        assert find_flags(compiler.compiler_command(), tmp_path).has_threads
+        assert find_flags(compiler.found_commands()[0], tmp_path).has_threads
     else:
         with pytest.raises(MissingDependencyError, match="its program returns 255"):
-            find_flags(compiler.compiler_command(), tmp_path)
+            find_flags(compiler.found_commands()[0], tmp_path)
 
 
 @needs_compiler

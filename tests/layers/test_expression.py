@@ -184,11 +184,18 @@ def test_errors(formula, parameters, message):
         build_layer(bl.Expression(formula, parameters, name="E"), VECTOR)
 
 
-def test_x_is_not_the_name_of_an_input():
-    inp, layer = bl.Input({"default": ("T", "B", 3)}), bl.Expression("x * gate", name="E")
+@pytest.mark.parametrize(
+    ("formula", "text"),
+    [
+        ("x * gate", r"'E' .*x in its formula is the input 'default'"),
+        ("2 * gate", r"'E' .*unknown input 'x'"),
+    ],
+)
+def test_x_is_not_the_name_of_an_input(formula, text):
+    inp, layer = bl.Input({"default": ("T", "B", 3)}), bl.Expression(formula, name="E")
     inp >> "x" - layer
     inp >> "gate" - layer
-    with pytest.raises(LayerValidationError, match=r"'E' .*x in its formula is the input 'defa"):
+    with pytest.raises(LayerValidationError, match=text):
         Network.from_layer(layer)
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import HandlerValidationError
+from brainstorm.constraints import integer
+from brainstorm.errors import HandlerValidationError, shown
 from brainstorm.forks import count_forks
 from brainstorm.handlers import compiler
 from brainstorm.handlers.base_handler import Handler
@@ -23,7 +24,7 @@ from brainstorm.handlers.native.library import UnsupportedError, load
 from brainstorm.handlers.native.replay import Replay, as_loop, prepare
 from brainstorm.handlers.numpy_handler import NumpyHandler
 from brainstorm.handlers.numpy_memory import raise_out_of_memory, reserved
-from brainstorm.handlers.threads import default_threads
+from brainstorm.handlers.threads import MOST_THREADS, default_threads
 from brainstorm.handlers.traces import Trace, owners
 from brainstorm.utils import Array
 
@@ -76,9 +77,10 @@ class NativeHandler(Lowering, NumpyHandler):
                 f"NativeHandler(compute): expected 'float32' or 'bf16', got {compute!r}"
             )
         self._compute = compute
-        if threads is not None and (not isinstance(threads, int) or threads < 1):
+        if threads is not None and threads not in integer(1, MOST_THREADS):
             raise HandlerValidationError(
-                f"NativeHandler(threads): expected a positive integer or None, got {threads!r}"
+                f"NativeHandler(threads): expected an integer from 1 to {MOST_THREADS} or None, "
+                f"got {shown(threads)}"
             )
         self._threads = threads or default_threads()
         self._connect()
@@ -104,10 +106,6 @@ class NativeHandler(Lowering, NumpyHandler):
     def __describe__(self) -> dict[str, Any]:
         half = {"compute": self._compute} if self._compute != "float32" else {}
         return {**super().__describe__(), **half}
-
-    @classmethod
-    def __new_from_description__(cls, description: Mapping[str, Any]) -> NativeHandler:
-        return cls(description["dtype"], compute=description.get("compute", "float32"))
 
     def _connect(self) -> None:
         self._library, self._library_name = load()

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import HandlerValidationError
+from brainstorm.constraints import integer
+from brainstorm.errors import HandlerValidationError, shown
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.lowering import Lowering, Memo, lowered
 from brainstorm.handlers.pycuda import builders, images, streams
@@ -79,6 +80,11 @@ class PyCudaHandler(Lowering):
         compute: str = "f32",
         cublas: str = "ctypes",
     ) -> None:
+        if device not in integer(0):
+            raise HandlerValidationError(
+                f"PyCudaHandler(device): expected the number of a GPU, got {shown(device)}"
+            )
+        device = int(device)
         self._options = {"device": device, "compute": compute, "cublas": cublas}
         for name, choices in (("compute", COMPUTE), ("cublas", tuple(PROVIDERS))):
             if self._options[name] not in choices:
@@ -86,10 +92,6 @@ class PyCudaHandler(Lowering):
                     f"PyCudaHandler({name}): expected one of {', '.join(map(repr, choices))}, got "
                     f"{self._options[name]!r}"
                 )
-        if type(device) is not int or device < 0:
-            raise HandlerValidationError(
-                f"PyCudaHandler(device): expected the number of a GPU, got {device!r}"
-            )
         self._device, self._compute = find_device(device), compute
         self._modules = modules_of(device)
         self._blas = PROVIDERS[cublas](self._device, compute)
@@ -110,10 +112,6 @@ class PyCudaHandler(Lowering):
     def __describe__(self) -> dict[str, Any]:
         chosen = {name: value for name, value in self._options.items() if value != _USUAL[name]}
         return {"@type": type(self).__name__, **chosen}
-
-    @classmethod
-    def __new_from_description__(cls, description: Mapping[str, Any]) -> PyCudaHandler:
-        return cls(**{name: description[name] for name in _USUAL if name in description})
 
     def __reduce__(self) -> Any:
         return type(self), (None, *self._options.values()), (self.rnd, self.stream.get_state())

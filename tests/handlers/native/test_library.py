@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from brainstorm.handlers.compiler import compiler_command
+from brainstorm.handlers.compiler import found_commands
 from brainstorm.handlers.native import NativeHandler, library
 from brainstorm.handlers.native.library import PROTOTYPES, UnsupportedError, load
 from tests.handlers.running import in_process, needs_compiler
@@ -72,7 +72,7 @@ def test_foreign_libraries(monkeypatch, tmp_path, case):
         text += "\n".join(f"int {name}(void) {{ return {status}; }}" for name in others)
     source, path = tmp_path / "foreign.c", tmp_path / "foreign.so"
     source.write_text(text)
-    command = [*compiler_command(), "-shared", "-fPIC", str(source), "-o", str(path)]
+    command = [*found_commands()[0], "-shared", "-fPIC", str(source), "-o", str(path)]
     subprocess.run(command, check=True)
     monkeypatch.setenv("BRAINSTORM_ONEDNN", str(path))
     found, reason = load()

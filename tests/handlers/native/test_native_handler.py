@@ -47,9 +47,11 @@ def test_info(native, monkeypatch):
     assert native.info()["op-trees"] == native.info()["pooling"] == missing
 
 
-@pytest.mark.parametrize("threads", [0, -1, 1.5, "two"])
+@pytest.mark.parametrize("threads", [0, -1, 1.5, "two", True, 4097])
 def test_threads_that_are_no_number(threads):
-    with pytest.raises(HandlerValidationError, match="expected a positive integer or None, got "):
+    with pytest.raises(
+        HandlerValidationError, match="expected an integer from 1 to 4096 or None, got "
+    ):
         NativeHandler(threads=threads)
 
 

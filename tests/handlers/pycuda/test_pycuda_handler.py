@@ -189,6 +189,7 @@ def test_states_of_other_streams_are_refused(handler):
         ({"cublas": "x"}, r"\(cublas\): expected one of 'ctypes', 'skcuda', got 'x'"),
         ({"device": "0"}, r"\(device\): expected the number of a GPU, got '0'"),
         ({"device": -1}, r"\(device\): expected the number of a GPU, got -1"),
+        ({"device": True}, r"\(device\): expected the number of a GPU, got True"),
     ],
 )
 def test_bad_arguments(options, text):
