@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 
-COMPILE = ["-x", "c++", "-std=c++17", "-O1", "-w", "-fPIC", "-fno-strict-aliasing"]
+COMPILE = ["-x", "c++", "-std=c++17", "-Og", "-w", "-fPIC", "-fno-strict-aliasing"]
 COMPILE += ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-gnu-unique"]
 # Kernels tell the driver what they access: races.cpp.
 COMPILE += ["-fsanitize=thread", "--param", "tsan-instrument-func-entry-exit=0"]
