@@ -6,6 +6,7 @@ They never write to the arrays that they receive, so nothing accumulates from ep
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -228,16 +229,16 @@ class RandomCrop(_OfImages):
         return np.stack(parts, axis=1)
 
     def _draw_starts(self, name: str, axis: int, count: int) -> np.ndarray:
-        """Draw where the parts start, in steps of the smallest images that these are aligned to."""
+        """Draw where the parts start, in steps of all images that these are aligned to."""
         sizes = {
             n: (self.iter.data_shapes[n][axis], self.shape_dict[n][axis]) for n in self.settings
         }
         whole, part = sizes[name]
-        step = max(
-            whole // smaller
-            for smaller, its_part in sizes.values()
-            if whole % smaller == 0 and part * smaller == its_part * whole
-        )
+        alike = {other for other, its_part in sizes.values() if part * other == its_part * whole}
+        aligned = {whole}
+        for _ in alike:  # a multiple of two others aligns them
+            aligned |= {a for a in alike if any(a % b == 0 or b % a == 0 for b in aligned)}
+        step = whole // math.gcd(*aligned)
         return step * self.rnd.randint(0, (whole - part) // step + 1, count)
 
 

@@ -68,9 +68,10 @@ class Hook(Describable):
         priority: The place in the order of adding; set by the trainer.
         trainer: The trainer that the hook was added to.
         run_verbosity: Whether the hook prints in the current training; set by `start`.
+        ran_on: The last `occasion` on which the hook ran and did not stop the training.
     """
 
-    __undescribed__: Any = {"run_verbosity", "trainer"}
+    __undescribed__: Any = {"run_verbosity", "trainer", "ran_on"}
     __default_values__ = {"timescale": "epoch", "interval": 1, "verbose": None}
 
     __argument_error__ = TrainingError
@@ -79,6 +80,7 @@ class Hook(Describable):
     idempotent = False
     trainer: Any = None
     run_verbosity = False
+    ran_on: tuple[Any, ...] | None = None
     writes: ClassVar[str | None] = None
     endings: ClassVar[tuple[str, ...]] = ()
     state_names: ClassVar[tuple[str, ...]] = ()
@@ -166,6 +168,12 @@ class Hook(Describable):
     def is_turn(self, timescale: str, count: int) -> bool:
         """Return whether the hook runs after so many epochs or updates (by `timescale`)."""
         return self.timescale == timescale and count % self.interval == 0
+
+    @property
+    def occasion(self) -> tuple[Any, ...]:
+        """The update, the stepper and the schedule, if any: what a call changes, and by what."""
+        trainer = self.trainer
+        return trainer.current_update_nr, trainer.stepper, getattr(self, "schedule", None)
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> Any:
         """Run the hook; return the value to log, or `None`.

@@ -116,8 +116,9 @@ def nonempty_reduction(x: Shape, axis: Axis = None, keepdims: bool = True) -> Sh
 
 
 def along_axes(x: Shape, axis: Axis = -1) -> ShapeAndParams:
-    """The shape is unchanged; the axes are normalised together."""
-    return x, {"axis": normalize_axes(axis, len(x))}
+    """The shape is unchanged; the axes, which have elements, are normalised together."""
+    _, params = nonempty_reduction(x, axis)
+    return x, {"axis": params["axis"]}
 
 
 def along_axis(x: Shape, axis: int = -1) -> ShapeAndParams:

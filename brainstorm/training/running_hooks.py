@@ -66,7 +66,8 @@ class RunningHooks:
         """Run the hooks that are due; return whether one of them stopped the training.
 
         When a continued training begins (`is_first`), hooks that have already run at the same
-        counts and would do something twice are skipped.
+        counts and would do something twice are skipped; after updates also those that would now
+        see what was logged at the end of the epoch.
         """
         trainer = self._trainer
         count = trainer.current_epoch_nr if timescale == "epoch" else trainer.current_update_nr
@@ -74,10 +75,13 @@ class RunningHooks:
         due = [
             hook
             for hook in self._others
-            if hook.is_turn(timescale, count) and (hook.idempotent or not goes_on)
+            if hook.is_turn(timescale, count) and not (goes_on and self._is_done(hook, timescale))
         ]
         stops = [self.fire(hook) for hook in due]
         return any(stops)
+
+    def _is_done(self, hook: Hook, timescale: str) -> bool:
+        return not hook.idempotent or (timescale == "update" and hook.ran_on == hook.occasion)
 
     def fire(self, hook: Hook) -> bool:
         """Call a hook and record what it returns; return whether it stopped the training."""
@@ -90,6 +94,7 @@ class RunningHooks:
         except StopIteration as reason:
             entry, stop = reason.value, True
         entry, stop = team.share((entry, stop))
+        hook.ran_on = None if stop else hook.occasion
         self.record(hook.__name__, entry, hook.run_verbosity, hook.timescale, hook.interval)
         return stop
 

@@ -381,6 +381,7 @@ class Trainer(ShownAsTree, Describable):
             "moments": {name: moment._asdict() for name, moment in self.logs.moments.items()},
             "stepper": self.stepper.get_state(),
             "hooks": {name: hook.get_state() for name, hook in self.hooks.items()},
+            "ran": [name for name, hook in self.hooks.items() if hook.ran_on == hook.occasion],
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -392,5 +393,7 @@ class Trainer(ShownAsTree, Describable):
         self.net = None  # `train` will set it
         self.stepper.set_state(state["stepper"])
         for name, hook_state in state["hooks"].items():
-            if name in self.hooks:
-                self.hooks[name].set_state(hook_state)
+            if hook := self.hooks.get(name):
+                hook.set_state(hook_state)
+                if name in state.get("ran", ()):  # older files lack it
+                    hook.ran_on = hook.occasion

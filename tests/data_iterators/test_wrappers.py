@@ -211,6 +211,17 @@ def test_label_maps_of_a_fraction_of_the_size_are_cropped_alike(factors):
     assert set(batch["others"][0, :, 0, 0, 0]) == set(range(6))  # 10 is no multiple of 4
 
 
+def test_label_maps_of_two_fractions_that_are_none_of_each_other_are_cropped_alike():
+    places = {n: np.arange(12).reshape(n, -1)[:, :1] for n in (12, 6, 4)}  # where a row begins
+    data = {f"of_{n}": np.broadcast_to(p[:, None], (1, 50, n, n, 1)) for n, p in places.items()}
+    shapes = {f"of_{n}": (n // 2, n // 2) for n in places}
+    (batch,) = list(di.RandomCrop(di.Undivided(**data), shapes)())
+    assert {tuple(parts[0, :, 0, 0, 0]) for parts in batch.values()} == {
+        tuple(batch["of_12"][0, :, 0, 0, 0])
+    }
+    assert set(batch["of_12"][0, :, 0, 0, 0]) == {0, 6}
+
+
 def test_parts_go_on_when_another_iteration_that_began_before_ends():
     data = np.repeat(SQUARES[:1] + 1, 6, axis=0)
     changed = di.MixUp(di.SequenceChunks(2, 3, shuffle=False, default=data), ["default"])

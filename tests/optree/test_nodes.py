@@ -116,6 +116,7 @@ def test_absent_operands_are_none():
         (lambda: fn.sum(X, axis=(0, -2)), r"expected each axis once, got axis=\(0, -2\)"),
         (lambda: fn.sum(X, axis=0.5), "expected axis to be integers or None, got axis=0.5"),
         (lambda: fn.max(Variable((0, 2)), axis=0), "expected at least one element on the reduced"),
+        (lambda: fn.softmax(Variable((2, 0))), "'softmax' of .* expected at least one element"),
         (lambda: fn.transpose(X, (0, 0)), r"expected each of the 2 axes once, got axes=\(0, 0\)"),
         (lambda: fn.transpose(X, 3), "expected axes from -2 to 1, got axis=3"),
         (lambda: fn.transpose(X, 1.5), "expected the axes as integers, got axes=1.5"),

@@ -17,7 +17,9 @@ from brainstorm.hooks import (
     MonitorLoss,
     MonitorScores,
     SaveBestNetwork,
+    SaveCheckpoint,
     StopAfterEpoch,
+    StopAfterThresholdReached,
 )
 from brainstorm.layers import BatchNorm, Dropout, Lstm
 from brainstorm.scorers import Accuracy
@@ -27,6 +29,7 @@ from brainstorm.training import (
     Linear,
     Logs,
     MomentumStepper,
+    ReduceOnPlateau,
     SgdStepper,
     Trainer,
 )
@@ -181,6 +184,34 @@ def test_schedules_apply_at_once_when_a_training_is_continued(net, batches):
     trainer.add_hook(ModifyStepperAttribute(Linear(1.0, 0.0, 4)))
     trainer.train(net, batches)
     assert trainer.stepper.learning_rate == 0.5
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda loss: ModifyStepperAttribute(
+            ReduceOnPlateau("valid.total_loss", 0.5, 0.5, 0, threshold=0.9), timescale="update"
+        ),
+        lambda loss: StopAfterThresholdReached("valid.total_loss", loss, timescale="update"),
+    ],
+    ids=["schedule", "stopper"],
+)
+def test_after_an_update_nothing_of_the_end_of_its_epoch_is_seen(net, batches, tmp_path, make):
+    def run(hooks, *parts):
+        trainer, trained = make_trainer(MonitorLoss("data", name="valid"), *hooks), net.copy()
+        for trainer.hooks["StopAfterEpoch"].max_epochs in parts:
+            trainer.train(trained, DATA, data=batches)
+        return trainer
+
+    def outcome(trainer):
+        return trainer.current_update_nr, *trainer.net.get("parameters")
+
+    after_one = run([], 1).logs["valid.total_loss"][-1]
+    whole = run([make(after_one), SaveCheckpoint(tmp_path / "run.hdf5", keep=9)], 4)
+    assert outcome(run([make(after_one)], 1, 4)) == outcome(whole)
+    resumed = Trainer.resume(tmp_path / "run-1.hdf5")
+    resumed.train(resumed.net, DATA, data=batches)
+    assert outcome(resumed) == outcome(whole)
 
 
 def full_trainer(epochs):
