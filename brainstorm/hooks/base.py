@@ -171,9 +171,8 @@ class Hook(Describable):
 
     @property
     def occasion(self) -> tuple[Any, ...]:
-        """The update, the stepper and the schedule, if any: what a call changes, and by what."""
-        trainer = self.trainer
-        return trainer.current_update_nr, trainer.stepper, getattr(self, "schedule", None)
+        """The update and the stepper: on the same occasion another call changes nothing."""
+        return self.trainer.current_update_nr, self.trainer.stepper
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> Any:
         """Run the hook; return the value to log, or `None`.

@@ -59,6 +59,11 @@ class ModifyStepperAttribute(Hook):
         self.attr_name = attr_name
         self.factor = 1.0
 
+    @property
+    def occasion(self) -> tuple[Any, ...]:
+        """Another schedule is another occasion."""
+        return *super().occasion, self.schedule
+
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
         self.factor = 1.0
 

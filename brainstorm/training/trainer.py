@@ -196,6 +196,7 @@ class Trainer(ShownAsTree, Describable):
             if self.net not in (None, net):
                 for hook in self.hooks.values():
                     hook.begin_anew(self.logs)
+                    hook.ran_on = None
             self.net, self._progress = net, progress
             with StopSignals() as self._signals, hooks.started(iters):
                 if self._pending is not None:

@@ -20,6 +20,7 @@ from brainstorm.hooks import (
     SaveCheckpoint,
     StopAfterEpoch,
     StopAfterThresholdReached,
+    StopOnNan,
 )
 from brainstorm.layers import BatchNorm, Dropout, Lstm
 from brainstorm.scorers import Accuracy
@@ -212,6 +213,21 @@ def test_after_an_update_nothing_of_the_end_of_its_epoch_is_seen(net, batches, t
     resumed = Trainer.resume(tmp_path / "run-1.hdf5")
     resumed.train(resumed.net, DATA, data=batches)
     assert outcome(resumed) == outcome(whole)
+
+
+def test_another_network_or_schedule_is_another_occasion(net, batches):
+    rates = ModifyStepperAttribute(lambda *_: 1.0, timescale="update", name="rates")
+    stop = StopOnNan(check_training_loss=False, timescale="update", name="stop")
+    trainer = make_trainer(rates, stop)
+    trainer.train(net, batches)
+    rates.schedule = lambda *_: 2.0
+    trainer.train(net, batches)  # which ends at once
+    assert trainer.stepper.learning_rate == 2.0
+    other = net.copy()
+    other.buffer.parameters[:] = np.nan
+    trainer.train(other, batches)
+    assert trainer.current_update_nr == 8
+    assert "not finite" in trainer.logs["stop"][-1]
 
 
 def full_trainer(epochs):
