@@ -95,7 +95,7 @@ def _differences(net: Network, values: Mapping[str, np.ndarray]) -> Iterator[str
     aliases, known = find_aliases(net.layers), dict[str, str]()
     for path, array in values.items():
         first = known.setdefault(aliases.get(path, path), path)
-        if not np.array_equal(values[first], array):
+        if not np.array_equal(values[first], array, equal_nan=True):
             yield f"{path}: it shares its memory with {first}, which gets other values"
 
 

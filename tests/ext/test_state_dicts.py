@@ -194,6 +194,12 @@ def test_every_tensor_needs_its_number_of_axes(kind):
                 load_state_dict(net, {**state, name: wrong}, {layer: "m"})
 
 
+def test_nan_is_a_value_like_others(net):
+    state = {**LINEAR, "fc.bias": [1, np.nan, 3]}
+    assert load_state_dict(net, state, {"First": "fc"}) == []
+    np.testing.assert_array_equal(net.get("First.parameters.bias"), [1, np.nan, 3])
+
+
 def test_a_path_is_not_a_state_dict(net):
     text = r": expected a dict of tensors, got 'net.pt'\. Read a file with torch\.load"
     with pytest.raises(NetworkValidationError, match=text):
