@@ -341,6 +341,10 @@ def _attention_tensors(layer: Any) -> list[tuple[str, list[str], tuple[int, ...]
     """Return name and shape of each tensor, and the paths of the arrays that it joins."""
     weights, biases = ([f"parameters.{start}{kind}" for kind in "qkv"] for start in "Wb")
     size, features = layer.parameter_shapes["Wq"].shape
+    if size != features:
+        raise NetworkValidationError(
+            f"its size is {size}, that of its input {features}; those of PyTorch are equal"
+        )
     if layer.memory == "default" or layer.parameter_shapes["Wk"].shape[1] == size:
         tensors = [("in_proj_weight", weights, (3 * size, features))]
     else:  # queries and memory have different sizes
