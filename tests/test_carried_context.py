@@ -94,6 +94,15 @@ def test_other_data_in_between_do_not_disturb(net: Network) -> None:
     np.testing.assert_allclose(last, whole_outputs(net)[6:])
 
 
+def test_the_state_survives_a_change_of_the_handler(net: Network) -> None:
+    found = []
+    for _ in run_network(net, chunks(batch_size=5)()):
+        net.forward_pass()
+        found.append(net.get("Error.outputs.predictions"))
+        net.set_handler(NumpyHandler(float))
+    np.testing.assert_allclose(np.concatenate(found), whole_outputs(net), 1e-12)
+
+
 def test_ordinary_batches_start_from_zeros(net: Network) -> None:
     expected = whole_outputs(net)
     list(run_network(net, chunks()()))

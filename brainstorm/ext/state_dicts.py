@@ -95,7 +95,7 @@ def _differences(net: Network, values: Mapping[str, np.ndarray]) -> Iterator[str
     aliases, known = find_aliases(net.layers), dict[str, str]()
     for path, array in values.items():
         first = known.setdefault(aliases.get(path, path), path)
-        if not np.array_equal(values[first], array):
+        if not np.array_equal(values[first], array, equal_nan=True):
             yield f"{path}: it shares its memory with {first}, which gets other values"
 
 
@@ -341,6 +341,10 @@ def _attention_tensors(layer: Any) -> list[tuple[str, list[str], tuple[int, ...]
     """Return name and shape of each tensor, and the paths of the arrays that it joins."""
     weights, biases = ([f"parameters.{start}{kind}" for kind in "qkv"] for start in "Wb")
     size, features = layer.parameter_shapes["Wq"].shape
+    if size != features:
+        raise NetworkValidationError(
+            f"its size is {size}, that of its input {features}; those of PyTorch are equal"
+        )
     if layer.memory == "default" or layer.parameter_shapes["Wk"].shape[1] == size:
         tensors = [("in_proj_weight", weights, (3 * size, features))]
     else:  # queries and memory have different sizes

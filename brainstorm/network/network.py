@@ -341,13 +341,13 @@ class Network(NetworkPasses, Describable):
     def _from_description(
         cls, description: Mapping[str, Any], handler: Handler | None = None, held: int | None = None
     ) -> Network:
-        rest = dict(description)
+        rest = {**description}  # a TypeError if it is no mapping
         rest.pop("@type", None)
-        described_handler = rest.pop("handler", None)
         if handler is None:
-            handler = create_from_description(described_handler)
+            handler = create_from_description(rest["handler"])
             if not isinstance(handler, Handler):
                 raise DescriptionError(f"[handler]: expected a handler, got {handler!r}")
+        rest.pop("handler", None)
         architecture = {
             name: {key: create_from_description(value) for key, value in entry.items()}
             for name, entry in rest.pop("architecture").items()

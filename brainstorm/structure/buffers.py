@@ -268,6 +268,7 @@ class BufferManager:
         }
         before, sizes = dict(self.__dict__), self.sizes
         try:
+            self.leave_batch()  # with the memory that holds its state
             self.layout, self.hubs, self.handler = layout, list(hubs), handler
             self.nodes, self.lane = dict(gather_array_nodes(layout)), handler.new_lane()
             self._arrays = ArraysBySize()  # until they are adjusted, views show the earlier ones

@@ -39,26 +39,32 @@ def check_topology(layers: Layers) -> None:
         raise NetworkValidationError(
             f"no path leads from the Input to {_names(lost)}. Connect them, or remove them."
         )
-    losses = [name for name, layer in layers.items() if layer.has_loss]
-    trainable = [
-        name
-        for name, layer in layers.items()
-        if set(layer.parameter_shapes) - set(layer.computes_no_gradients_for)
-    ]
-    leading = _reach(layers, losses, forward=False)
-    idle = [name for name in trainable if name not in leading]
-    if losses and trainable and len(idle) == len(trainable):
+    idle, are_all = find_idle(layers)
+    if are_all:
         raise NetworkValidationError(
             f"no path leads from a parameter to a loss: {_names(idle)} cannot be trained. Connect "
             f"an output 'loss' to a Loss layer: out - 'loss' >> Loss()."
         )
-    if losses and idle:
+    if idle:
         warn_once(
             layers[INPUT],
             f"no path leads from {_names(idle)} to a loss: never trained. "
             f"{see('layers-that-are-never-trained')}",
         )
     _warn_of_rectified_predictions(layers)
+
+
+def find_idle(layers: Layers) -> tuple[list[str], bool]:
+    """Return the layers with parameters that lead to none of the losses, and if all are so."""
+    losses = [name for name, layer in layers.items() if layer.has_loss]
+    trainable = [
+        name
+        for name, layer in layers.items()
+        if losses and set(layer.parameter_shapes) - set(layer.computes_no_gradients_for)
+    ]
+    leading = _reach(layers, losses, forward=False)
+    idle = [name for name in trainable if name not in leading]
+    return idle, bool(idle) and idle == trainable
 
 
 def _warn_of_rectified_predictions(layers: Layers) -> None:

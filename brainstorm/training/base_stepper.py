@@ -212,6 +212,11 @@ class TrainingStepper(UpdateRule):
         """
         if self._traces is None:
             raise TrainingError(f"{type(self).__name__}.run: expected start(net) before it.")
+        if self._holder.array_type is not self.handler.array_type:
+            raise TrainingError(
+                f"{type(self).__name__}.run: expected arrays of one kind since start(net), got "
+                f"those of another handler. Call start(net) again, or Trainer.train in a training."
+            )
         # Threads that change the stepper wait, too; but processes wait for each other in a reducer.
         with self.net.alone() if self.reducer is None else contextlib.nullcontext():
             self.net.check_complete()

@@ -220,6 +220,16 @@ def test_a_residual_network_stays_in_one_layout():
     assert kinds(back) == layers
 
 
+@pytest.mark.parametrize("last", [bl.LayerNorm, lambda: bl.Expression("sin(x)")])
+@pytest.mark.parametrize("first", [lambda: bl.Convolution2D(3, 2), bl.BatchNorm])
+def test_images_without_time_come_back_without_further_layers(first, last):
+    net = random_net(chain(bl.Input({"default": ("B", 4, 4, 2)}), first(), last()))
+    data = numbers(B, 4, 4, 2)
+    _, back = check_everywhere(net, data)
+    assert back.predict(data).shape == net.predict(data).shape
+    assert kinds(back) == kinds(net)
+
+
 def test_joined_inputs():
     inp = bl.Input({"default": ("T", "B", 5, 5, 2)})
     parts = [bl.Convolution2D(n, (3, 3), name=name) for n, name in ((2, "Z"), (3, "A"))]

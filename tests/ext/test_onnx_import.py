@@ -321,6 +321,20 @@ def test_a_softmax_at_the_end_can_be_trained():
     assert losses[-1] < 0.5 * losses[0]
 
 
+@pytest.mark.parametrize(
+    "nodes",
+    ["s = MatMul(x, W) y = Softmax(x)", "s = MatMul(x, W) r = Floor(s) y = Softmax(r)"],
+    ids=["beside", "before a step"],
+)
+def test_a_softmax_to_which_no_parameter_leads_has_no_loss(nodes):
+    model = model_of(f"g (float[N, 2] x) => (float[N, K] y, float[N, 3] s) {{ {nodes} }}", W=(2, 3))
+    x, net = numbers(4, 2), imported(model)
+    found = net.predict(x[None], "y.outputs.predictions")[0]
+    np.testing.assert_allclose(found, run(model, x), 1e-5)
+    assert kinds(net).count("SoftmaxCE") == 1
+    assert not net.loss_layers
+
+
 #: Operators that are layers with a formula.
 FORMULAS = ("Ceil", "Celu", "Cos", "Floor", "Round", "Shrink", "Sign", "Sin", "Softsign",
             "ThresholdedRelu")  # fmt: skip

@@ -161,6 +161,8 @@ NORM = dict.fromkeys(("rnn.weight", "rnn.bias", "rnn.running_mean"), np.ones(3))
         (bl.Lstm(2, "rel"), (3,), gru(), "its activation is 'rel', that of PyTorch 'tanh'."),
         (bl.Gru(2, "el"), (3,), gru(), "its activation is 'el', that of PyTorch 'tanh'."),
         (bl.Recurrent(2, "el"), (3,), gru(), "is 'el', that of PyTorch 'tanh' or 'rel' or 'relu'."),
+        (bl.MultiHeadSelfAttention(2, 4), (3,), {"rnn.in_proj_weight": np.ones((12, 3))},
+         "its size is 4, that of its input 3; those of PyTorch are equal."),
         (bl.FullyConnected(3), IMAGE, {"rnn.weight": np.ones((40, 3)), "rnn.bias": np.ones(3)},
          "FullyConnected (rnn): expected 40 (5 x 4 x 2) features, got 3."),
         (bl.BatchNorm(), (3,), {**NORM, "rnn.running_var": [1, -2, 3]},
@@ -192,6 +194,12 @@ def test_every_tensor_needs_its_number_of_axes(kind):
         for wrong in (np.float32(1), array[None]):
             with pytest.raises(NetworkValidationError, match=re.escape(text.format(wrong.shape))):
                 load_state_dict(net, {**state, name: wrong}, {layer: "m"})
+
+
+def test_nan_is_a_value_like_others(net):
+    state = {**LINEAR, "fc.bias": [1, np.nan, 3]}
+    assert load_state_dict(net, state, {"First": "fc"}) == []
+    np.testing.assert_array_equal(net.get("First.parameters.bias"), [1, np.nan, 3])
 
 
 def test_a_path_is_not_a_state_dict(net):
@@ -299,6 +307,11 @@ def test_tensors_are_copies_in_the_order_of_the_names():
             r"none\.$",
         ),
         ([bl.Gru(2, "rel", name="Gru")], {"Gru": "rnn"}, r"is 'rel', that of PyTorch 'tanh'\.$"),
+        (
+            [bl.MultiHeadSelfAttention(2, 6, name="A")],
+            {"A": "mha"},
+            r"A \(mha\): its size is 6, that of its input 4; those of PyTorch are equal\.$",
+        ),
         ([bl.Clockwork(2, name="C")], {"C": "c"}, "no module of PyTorch for Clockwork, only for"),
         (
             [bl.FullyConnected(4, name="A"), bl.FullyConnected(4, name="B")],

@@ -26,7 +26,7 @@ from brainstorm.training import (
 )
 from brainstorm.value_modifiers import ClipValues, L2Decay, ValueModifier
 from tests.networks import batch_for, run_passes, trainable
-from tests.trainings import given, run_steps, run_threads
+from tests.trainings import given, refused, run_steps, run_threads
 
 
 def network(*hidden, handler=None):
@@ -287,6 +287,15 @@ def replace_update_of_the_stepper(net, stepper):
         stepper.parameters[:] = stepper.parameters - np.sign(stepper.gradients) * 0.01
 
     stepper.update = update
+
+
+def test_a_stepper_is_started_again_for_arrays_of_another_kind():
+    net, stepper = network(), SgdStepper(0.1)
+    train(net, stepper, [batch()])
+    net.set_handler(DebugHandler(net.handler))
+    with refused("SgdStepper.run: expected arrays of one kind since start(net), got those"):
+        run_steps(net, stepper, [batch()])
+    train(net, stepper, [batch()])
 
 
 def replace_a_pass_of_a_layer(net, stepper):

@@ -18,8 +18,15 @@ from brainstorm.ext.onnx_exchange._values import Value, parts, whole
 from brainstorm.handlers import Handler
 from brainstorm.network import Network
 from brainstorm.network.parameters import misfits
-from brainstorm.structure.architecture import INPUT, Connection, layer_registry
+from brainstorm.randomness import RandomState
+from brainstorm.structure.architecture import (
+    INPUT,
+    Connection,
+    instantiate_layers_from_architecture,
+    layer_registry,
+)
 from brainstorm.structure.buffer_structure import BufferStructure
+from brainstorm.structure.topology import find_idle
 
 
 class Builder:
@@ -208,8 +215,7 @@ class Builder:
 
     # -- the network ------------------------------------------------------------------------------
 
-    def network(self, handler: Handler | None) -> Network:
-        """Return the network of all layers."""
+    def _architecture(self) -> dict[str, dict[str, Any]]:
         architecture: dict[str, dict[str, Any]] = {
             name: {"@type": entry.kind, "@outgoing_connections": {}, **entry.options}
             for name, entry in self.entries.items()
@@ -221,6 +227,18 @@ class Builder:
                 source, _, output = path.partition(".")
                 outgoing = architecture[source]["@outgoing_connections"]
                 outgoing.setdefault(output, []).append(f"{name}.{port}")
+        return architecture
+
+    def network(self, handler: Handler | None) -> Network:
+        """Return the network of all layers; without a loss if no parameter leads to it."""
+        architecture = self._architecture()
+        losses = [name for name, entry in self.entries.items() if entry.kind == "Loss"]
+        if losses:
+            layers = instantiate_layers_from_architecture(architecture, RandomState(0))
+            if find_idle(layers)[1]:
+                for name in losses:
+                    del self.entries[name]
+                architecture = self._architecture()
         net = Network.from_architecture(architecture, handler=handler)
         arrays = {
             f"{name}.{path}": array

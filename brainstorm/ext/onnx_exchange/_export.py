@@ -86,7 +86,7 @@ class Exporter:
                 shape = self.body.op("Concat", sizes, self.body.constant(list(features)), axis=0)
                 self._plain[path] = self.body.op("Reshape", tensor, shape)
             else:
-                self._plain[path] = self.body.reshape(tensor, [1, -1, *features])
+                self._plain[path] = self.body.op("Unsqueeze", tensor, self.body.constant([0]))
         return self._plain[path]
 
     def first(self, path: str) -> str:
