@@ -396,5 +396,4 @@ class Trainer(ShownAsTree, Describable):
         for name, hook_state in state["hooks"].items():
             if hook := self.hooks.get(name):
                 hook.set_state(hook_state)
-                if name in state.get("ran", ()):  # older files lack it
-                    hook.ran_on = hook.occasion
+                hook.ran_on = hook.occasion if name in state.get("ran", ()) else None
