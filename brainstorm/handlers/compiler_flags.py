@@ -56,6 +56,8 @@ GROUPS = (
     # For GCC. Threaded jumps would make masked special cases of clamped values, and partial
     # redundancy elimination would add branches, with which a loop is not vectorised.
     (Flags("-fno-thread-jumps -fno-tree-pre"),),
+    # For GCC from 9 on: a loop is written for the strides that are 1, and needs no more versions.
+    (Flags("-fno-version-loops-for-strides"),),
     (Flags(f"-march=native{_WIDE}"), Flags("-march=native"), Flags("-mcpu=native")),
     (Flags("-fopenmp -DBS_THREADS"), Flags("-fopenmp-simd")),
     # GCC finds the vector functions of the GNU C library by their declarations, clang by a flag.

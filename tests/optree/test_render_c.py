@@ -151,7 +151,7 @@ def loop(inner="unit", **options):
 
 def test_equal_loops_are_rendered_once():
     text = render_kernel([loop(), loop(), loop("any")], "kernel")
-    assert len(re.findall(r"static void loop\d", text)) == 2
+    assert len(re.findall(r"void loop\d\(", text)) == 2
     assert "    loop0(p + 2, n + 8);\n    loop1(p + 4, n + 16);" in text
 
 
