@@ -127,6 +127,9 @@ WIRINGS = {
         features=(4, 4, 2),
     ),
     "lstm": lambda: classifier(bl.Lstm(3), bl.Recurrent(2)),
+    "autoencoder": lambda: classifier(
+        bl.Lstm(3), bl.TimePooling(), bl.FullyConnected(2), bl.RepeatOverTime(), bl.Lstm(2)
+    ),
     "frozen start": lambda: classifier(bl.Elementwise("tanh"), bl.FullyConnected(4, "tanh")),
     "joined": _joined,
     "impossible": _impossible,

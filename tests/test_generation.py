@@ -36,6 +36,12 @@ def block(attention: ConstructionWrapper) -> ConstructionWrapper:
     return ConstructionWrapper(total.layer, entries={"default": [first]})
 
 
+def repeated(pooling: ConstructionWrapper) -> ConstructionWrapper:
+    """Wire pooling >> repetition."""
+    repetition = pooling >> bl.RepeatOverTime()
+    return ConstructionWrapper(repetition.layer, entries={"default": [pooling]})
+
+
 def make_network(
     *middle: ConstructionWrapper,
     handler: Handler | None = None,
@@ -210,6 +216,31 @@ def test_other_inputs_are_given_for_all_steps_that_are_read(seed: int) -> None:
     assert not np.allclose(other[4:], whole[4:], rtol=0.01)
 
 
+def described_network(handler: Handler) -> bs.Network:
+    """Return a network that writes about a vector, which it reads at every step."""
+    inp = bl.Input({"default": ("T", "B", 1), "targets": ("T", "B", 1), "image": ("B", 3)})
+    both, out = bl.Merge(), bl.SoftmaxCE(name="Out")
+    inp >> bl.Embedding(CLASSES, 4) >> "inputs_1" - both
+    inp - "image" >> bl.FullyConnected(4, "tanh") >> bl.RepeatOverTime() >> "inputs_2" - both
+    both >> bl.Lstm(4) >> bl.FullyConnected(CLASSES, "linear") >> out - "loss" >> bl.Loss()
+    inp - "targets" >> "targets" - out
+    net = bs.Network.from_layer(inp, handler=handler)
+    net.initialize(Gaussian(2.0), seed=4)
+    return net
+
+
+@pytest.mark.parametrize("kind", HANDLERS)
+def test_a_vector_is_read_at_every_step(kind: str, replay: None) -> None:
+    net, image = described_network(HANDLERS[kind]()), np.random.RandomState(0).normal(size=(2, 3))
+    start = np.array([START, [0, 1, 2, 3]]).T
+    written = generate(net, {"default": start, "image": image}, 9, temperature=0)
+    codes = np.concatenate([start, written])[:-1, :, None]
+    whole = net.predict({"default": codes, "image": image})
+    np.testing.assert_array_equal(whole[3:].argmax(axis=2), written)
+    other = net.predict({"default": codes, "image": -image})
+    assert not np.allclose(other[-1], whole[-1], rtol=0.01)
+
+
 def test_writing_leaves_no_traces_in_the_network() -> None:
     """Neither in parameters, nor in predictions and trainings that follow."""
     net = make_network(*MIDDLES["both"]())
@@ -271,6 +302,9 @@ EARLIER = "Recurrent layers in one direction and causal attention look at earlie
         (lambda: bl.MultiHeadSelfAttention(2),
          rf"layer 'MultiHeadSelfAttention' \(MultiHeadSelfAttention\): {STEP_BY_STEP}\. Without "
          rf"causal=True every step looks at all others\. {EARLIER}\.$"),
+        (lambda: repeated(bl.TimePooling()),
+         rf"layer 'RepeatOverTime' \(RepeatOverTime\): {STEP_BY_STEP}\. It repeats what depends on "
+         rf"all steps\. {EARLIER}\.$"),
         (lambda: bl.LearnedPositionalEncoding(9),
          r"expected at most max_length=9 time steps, got T=10\. Make max_length larger"),
     ],

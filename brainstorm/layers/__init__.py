@@ -59,6 +59,7 @@ from brainstorm.layers.positional_encoding_layer import PositionalEncoding
 from brainstorm.layers.power_layer import Power
 from brainstorm.layers.prelu_layer import PReLU
 from brainstorm.layers.recurrent_layer import Recurrent
+from brainstorm.layers.repeat_over_time_layer import RepeatOverTime
 from brainstorm.layers.reshape_layer import Reshape
 from brainstorm.layers.reverse_layer import Reverse
 from brainstorm.layers.rms_norm_layer import RMSNorm
@@ -130,6 +131,7 @@ __all__ = [
     "Power",
     "RMSNorm",
     "Recurrent",
+    "RepeatOverTime",
     "Reshape",
     "Reverse",
     "SigmoidCE",

@@ -13,7 +13,7 @@ Templates = Mapping[str, StructureTemplate]
 #: Remedies for inputs without T.
 LOOKS_AT_TIME = (
     " It computes over time, but this input has no time axis. Connect it before TimePooling, which "
-    "makes one vector of each sequence, or use a layer that does not compute over time."
+    "makes one vector of each sequence, or after RepeatOverTime, which makes a sequence of it."
 )
 _TWO_TIMES = (
     " T and S are different lengths. MultiHeadAttention attends from one sequence to the other, "
@@ -21,8 +21,9 @@ _TWO_TIMES = (
 )
 _NOT_ALL = (
     " Either all inputs have a time axis, or none. Remove that of the others with TimePooling, or "
-    "repeat this one for every step."
+    "repeat this one for every step with RepeatOverTime."
 )
+_HAS_TIME = " Make one vector of each sequence with TimePooling."
 _NO_CHANNELS = " The channel axis is missing: for one channel, use array[..., None]."
 
 
@@ -46,7 +47,7 @@ def remedy_for(template: StructureTemplate, given: BufferStructure) -> str:
     if template.shape[-1] == "C" and missing == 1:
         return _NO_CHANNELS
     if not template.scales_with_time:
-        return ""
+        return _HAS_TIME * (template.buffer_type == BATCH and given.scales_with_time)
     if not given.scales_with_time:
         return _NOT_ALL * (given.buffer_type == BATCH)
     return _TWO_TIMES * (given.time != template.time)

@@ -16,6 +16,7 @@ import numpy as np
 
 from brainstorm.layers.base_layer import Layer
 from brainstorm.structure.architecture import INPUT
+from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.prediction import Prediction
 from brainstorm.structure.tracing import Traces
@@ -37,15 +38,30 @@ def allocate_past(layer: Layer, steps: int, position: Array, source: int = 1) ->
 
 
 def _find_stepping(layers: Mapping[str, Layer], names: Sequence[str]) -> list[Layer]:
-    """Return the layers that depend on data with T, in topological order."""
+    """Return the layers that depend on data with T or have T, in topological order.
+
+    Raises:
+        LayerValidationError: A layer has T, and all of its inputs are vectors made of sequences.
+    """
     data = layers[INPUT].out_shapes
-    timed = {(INPUT, name) for name, s in data.items() if s.scales_with_time and s.time == "T"}
+    timed = {(INPUT, name) for name, s in data.items() if _has_steps(s)}
     found: dict[str, Layer] = {}
     for name in names:
-        sources = {(c.start_layer, c.output_name) for c in layers[name].incoming}
-        if sources & timed or any(start in found for start, _ in sources):
-            found[name] = layers[name]
+        layer = layers[name]
+        sources = {(c.start_layer, c.output_name) for c in layer.incoming}
+        is_dependent = any(s in timed or s[0] in found for s in sources)
+        is_repeated = any(map(_has_steps, layer.out_shapes.values())) and not (
+            name == INPUT or any(map(_has_steps, layer.in_shapes.values()))
+        )
+        if is_dependent and is_repeated:
+            raise layer.looks_ahead("It repeats what depends on all steps.")
+        if is_dependent or is_repeated:
+            found[name] = layer
     return list(found.values())
+
+
+def _has_steps(structure: BufferStructure) -> bool:
+    return structure.scaling_shape == ("T", "B")
 
 
 class StepByStep:

@@ -40,6 +40,7 @@ REFUSED = {
         "ONNX has no recurrence that holds its state where a mask is 0",
     ),
     "Clockwork": r"'Clockwork(Lstm)?' .*: ONNX has no counterpart of this layer. There is one of",
+    "RepeatOverTime": r"\(RepeatOverTime\): no input of the model has the axis T\.$",
     "LocalResponseNormalization(4": "ONNX wants an odd size, got 4",
 }
 

@@ -620,6 +620,35 @@ def test_the_last_state_of_a_recurrence(kind, direction):
 
 @pytest.mark.parametrize("is_batch_first", [False, True])
 @pytest.mark.parametrize(
+    "nodes",
+    [
+        "m = ReduceMean(h, time) y = Sub(h, m)",
+        "m = ReduceMax(h, time) e = Expand(m, sizes) y = Tanh(e)",
+        "m = ReduceSum <keepdims = 0> (h, time) u = Unsqueeze(m, time) t = Tile(u, sizes) "
+        "y = Concat <axis = 2> (h, t)",
+        "m = ReduceSum <keepdims = 0> (h, time) v = MatMul(m, V) u = Unsqueeze(v, time) "
+        "e = Expand(u, sizes) n = Exp(e) y = Mul(n, h)",
+    ],
+)
+def test_vectors_that_become_sequences(nodes, is_batch_first):
+    axis, sizes = int(is_batch_first), "B, T" if is_batch_first else "T, B"
+    order = "one, steps, one" if is_batch_first else "steps, one, one"
+    net = check(
+        f"""repeated (float[{sizes}, 4] x) => (float[{sizes}, N] y) {{
+            h = Tanh(x)
+            steps = Shape <start = {axis}, end = {axis + 1}> (x)
+            sizes = Concat <axis = 0> ({order})
+            {nodes}
+        }}""",
+        numbers(5, 6, 4), swapped if is_batch_first else as_is,
+        swapped if is_batch_first else as_is, axes={"x": "BTF" if is_batch_first else "TBF"},
+        V=(4, 4), time=[axis], one=[1],
+    )  # fmt: skip
+    assert kinds(net).count("RepeatOverTime") == 1
+
+
+@pytest.mark.parametrize("is_batch_first", [False, True])
+@pytest.mark.parametrize(
     ("nodes", "kind"),
     [
         ("p = Gather <axis = AXIS> (h, last)", "last"),
@@ -831,7 +860,6 @@ STEPS = "(float[T, B, 4] x) => (float[A, B, C] y)"
         (F4, "m = Neg(v) y = BatchNormalization(x, v, v, v, m)", r"^ONNX model, layer 'y' "
          r"\(BatchNorm\): running_var: expected variances >= 0, got -\S+\.$"),
         (F4, "y = BatchNormalization <training_mode = 1> (x, v, v, v, v)", "got training_mode=1"),
-        (STEPS, "a = ReduceMean(x, i00) y = Sub(x, a)", "no layer combines data with time steps"),
         (F4, "y = Add(x, v3)", r"\(3\) does not fit \(B, 4\)"),
         (F4, "y = ArgMax <axis = 0> (x)", "no layer has an argmax over time steps or sequences"),
         (F4, "y = Squeeze(x, i11)", r"expected axes of size 1, got \[4\]"),

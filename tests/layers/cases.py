@@ -307,6 +307,7 @@ CASES = [
         for mask in ({}, {"mask": 1})
         for size in (3, (2, 2))
     ),
+    *(case("RepeatOverTime()", size, lead="B") for size in (3, (2, 1, 2))),
     # Attention: causal, masked, with rotary positions.
     *(
         case(

@@ -260,7 +260,7 @@ FORMULAS = {
 ELSEWHERE = {
     *("Accuracy", "BatchNorm", "BinaryAccuracy", "Clockwork", "ClockworkLstm", "CTC", "Dropout"),
     *("Gru", "Loss", "Lstm", "MultiHeadAttention", "MultiHeadSelfAttention", "Recurrent"),
-    "TimePooling",
+    *("RepeatOverTime", "TimePooling"),
 }
 
 

@@ -34,7 +34,8 @@ def test_layers_that_look_at_time_refuse_inputs_without(layer, others):
     match = (
         rf"^layer '{kind}' \({kind}\), input 'default': expected \(T, B, [.F]+\), got \(B, 3\)\. "
         rf"It computes over time, but this input has no time axis\. Connect it before TimePooling, "
-        rf"which makes one vector of each sequence, or use a layer that does not compute over time"
+        rf"which makes one vector of each sequence, or after RepeatOverTime, which makes a "
+        rf"sequence of it\.$"
     )
     with pytest.raises(LayerValidationError, match=match):
         build_layer(layer, {"default": ("B", 3), **dict.fromkeys(others, ("B", 1))})
@@ -51,7 +52,7 @@ def test_inputs_have_time_all_or_none(layer, other, port):
     match = (
         rf"input '{port}': expected \(T, B, \.\.\.\), got \(B, {sizes[port]}\)\. Either all inputs "
         rf"have a time axis, or none\. Remove that of the others with TimePooling, or repeat this "
-        rf"one for every step\.$"
+        rf"one for every step with RepeatOverTime\.$"
     )
     with pytest.raises(LayerValidationError, match=match):
         build_layer(layer, shapes)

@@ -76,9 +76,15 @@ class Builder:
     ) -> dict[str, Value]:
         """Add a layer with the name of the node, and return its outputs by name.
 
-        Inputs are whole outputs of layers, whatever their axes. Arrays are values of parameters,
-        and of internals as ``'internals.x'``.
+        Inputs are whole outputs of layers, whatever their axes; beside those with T, those without
+        are repeated. Arrays are values of parameters, and of internals as ``'internals.x'``.
         """
+        timed = {port: self.has_time(value) for port, value in inputs.items()}
+        if any(timed.values()):
+            inputs = {
+                port: value if timed[port] else self.add("RepeatOverTime", value)
+                for port, value in inputs.items()
+            }
         taken: ChainMap[str, Any] = ChainMap(self.entries, self._reserved)
         name = self._unique(self.node.layer_name, taken)
         paths = {port: value.path for port, value in inputs.items()}
@@ -95,8 +101,6 @@ class Builder:
     ) -> Mapping[str, BufferStructure]:
         """Return the structures of the outputs of a layer, which only the layer knows."""
         shapes = {port: self.structures[path] for port, path in paths.items()}
-        if len({shape.scales_with_time for shape in shapes.values()}) > 1:
-            raise self.fail("no layer combines data with time steps and data without.")
         ends = [Connection(*path.partition(".")[::2], name, port) for port, path in paths.items()]
         try:
             outputs = layer_registry.get(kind)(name, shapes, ends, (), **options).out_shapes
@@ -113,6 +117,10 @@ class Builder:
         T, B = self.lead.values()
         T = T if structure.scales_with_time else 1
         return whole(path, (T, B, *structure.feature_shape))
+
+    def has_time(self, value: Value) -> bool:
+        """Return whether the output of which this is a view has T."""
+        return self.structures[value.path].scales_with_time
 
     def add_same(self, value: Value, kind: str, **options: Any) -> Value:
         """Add a layer that keeps the features of a tensor, and return it with the same axes."""

@@ -82,7 +82,7 @@ class Exporter:
                 tensor = self.body.op("Transpose", tensor, perm=[0, *spatial, 1])
             structure = self._structure(path)
             if structure.scales_with_time:
-                sizes = self._sizes(structure.time)
+                sizes = self.sizes(structure.time)
                 shape = self.body.op("Concat", sizes, self.body.constant(list(features)), axis=0)
                 self._plain[path] = self.body.op("Reshape", tensor, shape)
             else:
@@ -109,12 +109,15 @@ class Exporter:
     def _features(self, path: str) -> tuple[int, ...]:
         return self._structure(path).feature_shape
 
-    def _sizes(self, time: str) -> str:
+    def sizes(self, time: str) -> str:
         """Return the tensor that holds T and B, or S and B."""
         if time not in self._time_and_batch:
             scope, self.body.scope = self.body.scope, ""
             shapes = self.net.layers[INPUT].out_shapes
-            source = next(n for n in self._inputs if shapes[n].scaling_shape == (time, "B"))
+            timed = [n for n in self._inputs if shapes[n].scaling_shape == (time, "B")]
+            if not timed:
+                raise self.fail(f"no input of the model has the axis {time}.")
+            source = timed[0]
             self._time_and_batch[time] = self.body.op("Shape", source, start=0, end=2)
             self.body.scope = scope
         return self._time_and_batch[time]

@@ -67,6 +67,13 @@ def _time_pooling(e: Exporter, layer: Any) -> None:
         e.put(e.body.op(POOLINGS[layer.type], e.x(), e.body.constant([0]), keepdims=1))
 
 
+@writes("RepeatOverTime")
+def _repeat_over_time(e: Exporter, layer: Any) -> None:
+    steps = e.body.op("Slice", e.sizes("T"), e.body.constant([0]), e.body.constant([1]))
+    ones = e.body.constant([1] * len(layer.in_shapes["default"].shape))
+    e.put(e.body.op("Expand", e.x(), e.body.op("Concat", steps, ones, axis=0)))
+
+
 def _pooled(body: Body, layer: Any, x: str, mask: str) -> str:
     """Pool the steps of each sequence where its mask is not 0."""
     ones = [1] * len(layer.in_shapes["default"].feature_shape)

@@ -59,8 +59,7 @@ def _unsqueeze(imp: Importer, node: Node) -> Value:
     if len(places) < len(wanted):
         raise node.fail(f"expected different axes, got {wanted}.")
     axes = [() if i in places else next(groups) for i in range(rank)]
-    has_time = imp.structures[value.path].scales_with_time
-    if 0 in places and not has_time and 0 not in value.flat:
+    if 0 in places and not imp.has_time(value) and 0 not in value.flat:
         axes[0] = (0,)  # add T = 1 in front if there is no T
     return replace(value, axes=tuple(axes))
 
