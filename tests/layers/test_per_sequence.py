@@ -58,6 +58,15 @@ def test_inputs_have_time_all_or_none(layer, other, port):
         build_layer(layer, shapes)
 
 
+def test_what_repeats_vectors_refuses_sequences():
+    match = (
+        r"^layer 'RepeatOverTime' \(RepeatOverTime\), input 'default': expected \(B, \.\.\.\), got "
+        r"\(T, B, 3\)\. Make one vector of each sequence with TimePooling\.$"
+    )
+    with pytest.raises(LayerValidationError, match=match):
+        build_layer(bl.RepeatOverTime(), {"default": ("T", "B", 3)})
+
+
 def classifier(lead, memory="inspectable"):
     """Images to classes, without anything that looks at time."""
     inp = bl.Input({"default": (*lead, 5, 5, 2), "targets": (*lead, 1)})
