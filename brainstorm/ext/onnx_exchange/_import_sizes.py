@@ -199,7 +199,7 @@ def _repeat(imp: Importer, node: Node) -> Value:
         if node.kind == "Expand" and size != 1 and count not in (1, size):
             raise node.fail(f"{imp.shown(value.shape)} cannot be expanded to {imp.shown(wanted)}.")
         if count > 1 and (node.kind == "Tile" or size == 1):
-            if count == TIME and not imp.has_time(value):
+            if count == TIME:
                 value = _repeated_over_time(imp, value, axis)
             elif axis not in value.features:
                 raise node.fail("no layer repeats time steps or sequences.")
