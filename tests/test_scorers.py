@@ -284,7 +284,7 @@ def test_names_that_are_unknown_or_repeated(used, names, error, text):
         (MeanSquaredError(), (2, 1), (2, 1), "like the predictions, got (2, 1) (rows, features)"),
         (Accuracy(), (2, 3), (2, 1), "expected targets of shape (2, 2)"),
         (Accuracy(mask_name="mask"), (2, 1), (3, 1), "many rows of mask as of targets, 2, got 3"),
-        (Accuracy(mask_name="mask"), (2, 1), (2, 2), "expected a mask with one feature, got 2"),
+        (Accuracy(mask_name="mask"), (2, 1), (2, 2), "one feature, got 2. For a mask of single"),
     ],
 )
 def test_shapes_that_do_not_fit(scorer, targets, mask, text):

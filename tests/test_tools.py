@@ -190,7 +190,7 @@ def test_extract_and_save(net, batches, tmp_path):
     ("batches", "error", "text"),
     [
         (di.Minibatches(1, shuffle=False, default=X, targets=Y, mask=M), NetworkValidationError,
-         r"extract, batch \d: expected sequences of length \d as before, got \d. Pad the"),
+         r"extract, batch \d: expected sequences of length \d as before, got \d. Pad .* or give"),
         (di.SequenceChunks(2, 3, shuffle=False, default=X, targets=Y, mask=M), ValidationError,
          "expected whole sequences, got parts of some. Us"),
     ],

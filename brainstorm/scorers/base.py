@@ -262,7 +262,8 @@ def _score(
             )
     if mask is not None and mask.shape[1] != 1:
         raise ValidationError(
-            f"scorer {scorer.__name__!r}: expected a mask with one feature, got {mask.shape[1]}"
+            f"scorer {scorer.__name__!r}: expected a mask with one feature, got {mask.shape[1]}. "
+            f"For a mask of single elements, give predictions, targets and mask a last axis of 1."
         )
     weight = len(true_labels) if mask is None else float(mask.sum(dtype=float))
     if mask is not None:

@@ -219,7 +219,8 @@ def _extract_batches(
                 if lengths.setdefault(path, length) != length and axis:
                     raise NetworkValidationError(
                         f"extract, batch {number}: expected sequences of length {lengths[path]} as "
-                        f"before, got {length}. Pad the data to one length and do not cut batches."
+                        f"before, got {length}. Pad the data to one length and do not cut batches, "
+                        "or give BucketedMinibatches a batch size for all sequences."
                     )
             yield {path: (network.get(path), axis) for path, axis in axes.items()}
     if not lengths:
