@@ -212,6 +212,8 @@ class TrainingStepper(UpdateRule):
         """
         if self._traces is None:
             raise TrainingError(f"{type(self).__name__}.run: expected start(net) before it.")
+        if self._restored is not None:
+            raise TrainingError(f"{type(self).__name__}.run: expected start(net) after set_state.")
         if self._holder.array_type is not self.handler.array_type:
             raise TrainingError(
                 f"{type(self).__name__}.run: expected arrays of one kind since start(net), got "

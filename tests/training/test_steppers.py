@@ -247,6 +247,13 @@ def test_a_restored_state_is_not_lost_before_start():
     np.testing.assert_array_equal(state["velocity"], stepper.state["velocity"])
 
 
+def test_a_state_is_not_passed_over_without_start():
+    _, stepper = started(AdamStepper())
+    stepper.set_state(stepper.get_state())
+    with refused("AdamStepper.run: expected start(net) after set_state.", is_whole=True):
+        stepper.run()
+
+
 def test_foreign_states_are_refused():
     _, stepper = started(AdamStepper())
     with pytest.raises(
