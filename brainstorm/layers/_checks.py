@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.layers._times import remedy_for
 from brainstorm.layers.base_layer import Layer
-from brainstorm.structure.buffer_structure import format_shape
+from brainstorm.structure.buffer_structure import StructureTemplate, format_shape
 
 
 def require_shape(layer: Layer, port: str, *accepted: Sequence[Any]) -> None:
@@ -19,7 +20,8 @@ def require_shape(layer: Layer, port: str, *accepted: Sequence[Any]) -> None:
     """
     if layer.in_shapes[port].shape not in accepted:
         shapes = dict.fromkeys(format_shape(shape) for shape in accepted)
-        raise layer.misfit(port, " or ".join(shapes))
+        remedy = remedy_for(StructureTemplate(*accepted[0]), layer.in_shapes[port])
+        raise layer.misfit(port, " or ".join(shapes), remedy)
 
 
 def require_class_indices(
