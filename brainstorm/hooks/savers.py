@@ -270,7 +270,7 @@ class SaveBestNetwork(LogJudge, Saver):
         if last is None:
             return self._is_turn
         is_part = last.timescale == self.timescale and self.interval % last.interval == 0
-        return bool(last.update == update_nr and (self._is_turn or not is_part))
+        return bool(last.is_of(update_nr) and (self._is_turn or not is_part))
 
     def _keep(self, net: Any) -> None:
         self._net = net

@@ -39,6 +39,11 @@ class Moment(NamedTuple):
     update: int
     timescale: str
     interval: int
+    is_discarded: bool = False  # whether training has left that network for a checkpoint since
+
+    def is_of(self, update_nr: int) -> bool:
+        """Return whether it was recorded of the network as it is after this update."""
+        return self.update == update_nr and not self.is_discarded
 
 
 class Logs(dict[str, Any]):
