@@ -169,6 +169,10 @@ class Hook(Describable):
         """Return whether the hook runs after so many epochs or updates (by `timescale`)."""
         return self.timescale == timescale and count % self.interval == 0
 
+    def _is_early(self, epoch_nr: int, update_nr: int) -> bool:
+        """Return whether logs may not exist yet, such as those of the end of epochs."""
+        return update_nr == 0 or (self.timescale == "update" and epoch_nr <= 1)
+
     @property
     def occasion(self) -> tuple[Any, ...]:
         """The update and the stepper: on the same occasion another call changes nothing."""

@@ -127,9 +127,9 @@ class LogPlotter(Saver):
         self._shown = None
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        """Draw the curves, except of logs that do not exist before the training."""
-        known = flatten_keys(logs)
-        names = [name for name in self.log_names if update_nr > 0 or fnmatch.filter(known, name)]
+        """Draw the curves, except of logs that do not exist yet."""
+        known, is_early = flatten_keys(logs), self._is_early(epoch_nr, update_nr)
+        names = [n for n in self.log_names if not is_early or fnmatch.filter(known, n)]
         png = io.BytesIO()
         tools.plot_logs(logs, names).savefig(png, format="png")
         notebook = _find_notebook()
