@@ -97,8 +97,7 @@ class ReturnToCheckpoint(StopOnNan):
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> Any:
         """Go back if a value is not finite; all processes of a team do if one has such a value."""
         team = self.trainer.team
-        found = team.gather(self.find_wrong(epoch_nr, update_nr, net, logs))
-        wrong = next(filter(None, found), None)
+        wrong = next(filter(None, team.gather(self.find_wrong(update_nr, net, logs))), None)
         if wrong is None:
             return None
         remedy = see("the-loss-is-nan-or-infinite")

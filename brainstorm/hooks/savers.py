@@ -248,7 +248,7 @@ class SaveBestNetwork(LogJudge, Saver):
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Keep the network if the log has a new value that is the best, and at the first call."""
-        may_lack = self._is_early(epoch_nr, update_nr) or not self._is_turn
+        may_lack = update_nr == 0 or not self._is_turn
         value = self.last_value(logs, self.log_name, may_lack)
         if not self._has_new_value(update_nr, logs):
             if self._kept:

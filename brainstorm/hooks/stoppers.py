@@ -162,7 +162,7 @@ class EarlyStopper(_LogStopper):
         return "editor" if self.restore_best else "reader"
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        may_lack = self._is_early(epoch_nr, update_nr) or not self._is_turn
+        may_lack = update_nr == 0 or not self._is_turn
         values, best = find_values(self.place, logs, self.log_name, may_lack), self._best
         last = find_moment(logs, self.log_name)
         is_present = last is None or last.is_of(update_nr)
@@ -229,8 +229,7 @@ class StopAfterThresholdReached(_LogStopper):
         self.threshold = threshold
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        may_lack = self._is_early(epoch_nr, update_nr)
-        values = find_values(self.place, logs, self.log_name, may_lack)
+        values = find_values(self.place, logs, self.log_name, may_lack=update_nr == 0)
         reached = np.greater_equal if self.prefers_high(self.log_name, net) else np.less_equal
         if reached(np.asarray(values[self._ignored :], float), self.threshold).any():
             raise StopIteration(f"{self.log_name} reached {self.threshold}")
@@ -272,11 +271,11 @@ class StopOnNan(_Stopper):
             self._looked_at = (0, 0)
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        wrong = self.find_wrong(epoch_nr, update_nr, net, logs)
+        wrong = self.find_wrong(update_nr, net, logs)
         if wrong is not None:
             raise StopIteration(f"{wrong}. {see('the-loss-is-nan-or-infinite')}")
 
-    def find_wrong(self, epoch_nr: int, update_nr: int, net: Any, logs: Any) -> str | None:
+    def find_wrong(self, update_nr: int, net: Any, logs: Any) -> str | None:
         """Return a text about values that are not finite; `None` if all are."""
         if self.check_parameters and not net.handler.is_fully_finite(net.buffer.parameters):
             return "parameters are not finite"
@@ -285,8 +284,8 @@ class StopOnNan(_Stopper):
                 if not math.isfinite(loss):
                     return f"the training loss is {loss}"
         for path in self.logs_to_check:
-            last, may_lack = find_moment(logs, path), self._is_early(epoch_nr, update_nr)
-            for value in find_values(self.place, logs, path, may_lack)[-1:]:
+            last = find_moment(logs, path)
+            for value in find_values(self.place, logs, path, may_lack=update_nr == 0)[-1:]:
                 if not (math.isfinite(value) or (last is not None and last.is_discarded)):
                     return f"{path} is {value}"
         return None

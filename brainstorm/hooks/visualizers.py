@@ -15,7 +15,7 @@ from typing import Any
 from brainstorm import optional, tools
 from brainstorm.disk import atomic_file, open_regular
 from brainstorm.errors import FileFormatError
-from brainstorm.hooks.base import OUTPUT, Hook, Iterators, write_line
+from brainstorm.hooks.base import OUTPUT, Hook, Iterators, is_to_come, write_line
 from brainstorm.hooks.savers import Saver
 from brainstorm.utils import flatten_keys
 
@@ -128,8 +128,9 @@ class LogPlotter(Saver):
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Draw the curves, except of logs that do not exist yet."""
-        known, is_early = flatten_keys(logs), self._is_early(epoch_nr, update_nr)
-        names = [n for n in self.log_names if not is_early or fnmatch.filter(known, n)]
+        known = flatten_keys(logs)
+        late = {n for n in self.log_names if update_nr == 0 or is_to_come(logs, n)}
+        names = [n for n in self.log_names if n not in late or fnmatch.filter(known, n)]
         png = io.BytesIO()
         tools.plot_logs(logs, names).savefig(png, format="png")
         notebook = _find_notebook()

@@ -9,7 +9,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -55,11 +55,13 @@ class Logs(dict[str, Any]):
     Attributes:
         moments: Name (of a hook) to the `Moment` of its last entry, in the logs of a trainer; run
             files keep them.
+        expected: Names of the hooks that may write logs, and of what the trainer itself records.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.moments: dict[str, Moment] = {}
+        self.expected: Collection[str] = ()
 
     def __missing__(self, path: str) -> Any:
         return find_log(dict(self), path)

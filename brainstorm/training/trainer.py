@@ -25,7 +25,7 @@ from brainstorm.structure.topology import warn_of_one_sequence
 from brainstorm.training.base_stepper import TrainingStepper
 from brainstorm.training.checkpoint import DataProgress, capture_part, load_run, save_run
 from brainstorm.training.logs import Logs
-from brainstorm.training.running_hooks import RunningHooks
+from brainstorm.training.running_hooks import ROLLING, STATISTICS, RunningHooks
 from brainstorm.training.signals import StopSignals
 from brainstorm.training.team import Team
 from brainstorm.training.trainer_checks import (
@@ -36,12 +36,6 @@ from brainstorm.training.trainer_checks import (
     keep_stepper_on,
 )
 from brainstorm.training.trainer_tree import trainer_tree
-
-#: The name in the logs of the averages over the training batches of each epoch.
-ROLLING = "rolling_training"
-
-#: The name in the logs of the values that statistics layers accumulated over each epoch.
-STATISTICS = "statistics"
 
 #: The name in the logs of the reason why a training ended without being stopped by a hook.
 INTERRUPTED = "interrupted"
