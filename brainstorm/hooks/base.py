@@ -245,8 +245,14 @@ def find_log(logs: Mapping[str, Any], path: str) -> Any:
     return found
 
 
+def is_to_come(logs: Mapping[str, Any], path: str) -> bool:
+    """Return whether the trainer has a hook that may write a log, but has logged nothing so far."""
+    name = path.partition(".")[0]
+    return name in getattr(logs, "expected", ()) and not logs.get(name)
+
+
 def find_values(where: str, logs: Mapping[str, Any], path: str, may_lack: bool = False) -> Any:
-    """Return the list under a dotted path; an empty one if there is none and it `may_lack`.
+    """Return the list under a dotted path; an empty one if it `may_lack` or is still to come.
 
     Raises:
         UnknownPathError: There is none, or only further logs; the message has `where`, what reads
@@ -254,7 +260,7 @@ def find_values(where: str, logs: Mapping[str, Any], path: str, may_lack: bool =
         TrainingError: The last value is no number.
     """
     known = flatten_keys(logs)
-    if path not in known and may_lack:
+    if path not in known and (may_lack or is_to_come(logs, path)):
         return ()
     if path not in known:
         raise UnknownPathError(

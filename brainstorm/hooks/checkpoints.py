@@ -117,7 +117,7 @@ class SaveCheckpoint(LogJudge, FileSaver):
         if self.keep > 1:
             copies.append(self._name(update_nr))
             self._kept = [*(nr for nr in self._kept if nr != update_nr), update_nr]
-        if self.best is not None and self._improves(epoch_nr, net, logs):
+        if self.best is not None and self._improves(net, logs):
             copies.append(self._name("best"))
         if not self._attempt(lambda: self._save(copies)):
             self.set_state(before)
@@ -135,9 +135,9 @@ class SaveCheckpoint(LogJudge, FileSaver):
         path = Path(self.path)
         return str(path.with_name(f"{path.stem}-{what}{path.suffix}"))
 
-    def _improves(self, epoch_nr: int, net: Any, logs: Mapping[str, Any]) -> bool:
+    def _improves(self, net: Any, logs: Mapping[str, Any]) -> bool:
         log = self.best or ""
-        value = self.last_value(logs, log, may_lack=epoch_nr <= 1)  # before the end of an epoch
+        value = self.last_value(logs, log, may_lack=False)
         better = self.is_better(value, self.best_so_far, log, net)
         if better:
             self.best_so_far = value

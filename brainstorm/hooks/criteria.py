@@ -47,9 +47,14 @@ class LogJudge(Hook):
         return (self.criterion or _find_criterion(self, log_name, net)) == "max"
 
     def last_value(self, logs: Mapping[str, Any], log_name: str, may_lack: bool) -> float:
-        """Return the last value of a log; NaN if there is no such log and it `may_lack`."""
+        """Return the last value of a log; NaN if the network that it belongs to was discarded.
+
+        NaN, too, if there is no such log and it `may_lack`.
+        """
         values = find_values(self.place, logs, log_name, may_lack)
-        return values[-1] if len(values) else math.nan
+        last = find_moment(logs, log_name)
+        is_discarded = last is not None and last.is_discarded
+        return values[-1] if len(values) and not is_discarded else math.nan
 
     def is_better(self, value: float, best: float | None, log_name: str, net: Any) -> bool:
         """Return whether a value of a log is better than the best so far; NaN never is."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,9 @@ class ReturnToCheckpoint(StopOnNan):
     """Go back to the last good checkpoint when parameters, loss or logs are NaN or infinite.
 
     Parameters, running statistics, averages (`AverageWeights`) and the stepper's state are read
-    from the newest file of the trainer's `SaveCheckpoint` hook in which all parameters are finite,
-    and the learning rate is reduced, including that of schedules. Counts, logs and data go on;
-    recurrent layers start anew.
+    from the newest file of the trainer's `SaveCheckpoint` hooks in which all parameters and
+    statistics are finite, and the learning rate is reduced, including that of schedules. Counts,
+    logs and data go on; recurrent layers start anew.
     The training stops after too many returns, or if there is no good checkpoint. Each return is
     logged as a text with the reason, the update of the checkpoint and the learning rate.
 
@@ -45,7 +46,7 @@ class ReturnToCheckpoint(StopOnNan):
     __constraints__ = {"factor": number(0, 1, low_open=True), "most_returns": whole()}
 
     returns = 0
-    _existing: Mapping[str, tuple[int, int]] = {}  # files to their times, and the last update
+    _existing: Mapping[Path, tuple[int, int]] = {}  # files to their times, and the last update
 
     role = "editor"
 
@@ -88,7 +89,8 @@ class ReturnToCheckpoint(StopOnNan):
 
     def _note_files(self, last: int) -> None:
         """Note that files that exist now are not of this run if they are of later updates."""
-        found = {name: (_time_of(name), last) for name in self._files()}
+        names = [name for saver in self._savers() for name in _files_of(saver)]
+        found = {name: (_time_of(name), last) for name in names}
         known = {name: old for name, old in self._existing.items() if old[0] == _time_of(name)}
         self._existing = {**found, **known}
 
@@ -111,20 +113,22 @@ class ReturnToCheckpoint(StopOnNan):
     def _savers(self) -> list[SaveCheckpoint]:
         return [h for h in self.trainer.hooks.values() if isinstance(h, SaveCheckpoint)]
 
-    def _files(self) -> list[str]:
-        """Return the names of the checkpoints, newest first for each hook."""
-        return [name for h in self._savers() for name in (h.filename, *reversed(h.kept))]
-
     def _find_good(self) -> RunFile | None:
-        """Return the newest checkpoint whose parameters are all finite; only rank 0 has one."""
-        for name in self._files():
+        """Return the newest checkpoint whose values are all finite; only rank 0 has one."""
+        found = [good for saver in self._savers() if (good := self._find_good_of(saver))]
+        return max(found, key=_updates, default=None)
+
+    def _find_good_of(self, saver: SaveCheckpoint) -> RunFile | None:
+        for name in _files_of(saver):
             try:
                 content = read_run_file(name)
             except (FileNotFoundError, FileFormatError):
                 continue
             time, last = self._existing.get(name, (None, 0))
             is_own = time != _time_of(name) or _updates(content) <= last
-            if is_own and np.isfinite(content.network.parameters).all():
+            network = content.network
+            values = network.parameters, *network.persistent.values()
+            if is_own and all(np.isfinite(array).all() for array in values):
                 return content
         return None
 
@@ -144,12 +148,17 @@ class ReturnToCheckpoint(StopOnNan):
                 hook.set_state(good.state["trainer"]["hooks"].get(name) or hook.get_state())
                 hook.start(net, stepper, hook.run_verbosity, {})
         self.trainer.restart_sequences()
-        moments = self.trainer.logs.moments  # the values of now are of the discarded network
-        moments |= {name: moment._replace(update=0) for name, moment in moments.items()}
+        moments = self.trainer.logs.moments
+        moments |= {name: moment._replace(is_discarded=True) for name, moment in moments.items()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         check_counts(self.place, returns=state["returns"])
         super().set_state(state)
+
+
+def _files_of(saver: SaveCheckpoint) -> list[Path]:
+    """Return the checkpoints of a hook, newest first."""
+    return [Path(name).absolute() for name in (saver.path, *reversed(saver.kept))]
 
 
 def _updates(content: RunFile) -> int:
@@ -157,7 +166,7 @@ def _updates(content: RunFile) -> int:
     return int(content.state["trainer"]["current_update_nr"])
 
 
-def _time_of(filename: str) -> int:
+def _time_of(filename: Path) -> int:
     """Return the time when a file was written, in nanoseconds; -1 if it does not exist."""
     try:
         return os.stat(filename).st_mtime_ns

@@ -248,8 +248,8 @@ class SaveBestNetwork(LogJudge, Saver):
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Keep the network if the log has a new value that is the best, and at the first call."""
-        is_early = update_nr == 0 or (self.timescale == "update" and epoch_nr <= 1)
-        value = self.last_value(logs, self.log_name, may_lack=is_early or not self._is_turn)
+        may_lack = update_nr == 0 or not self._is_turn
+        value = self.last_value(logs, self.log_name, may_lack)
         if not self._has_new_value(update_nr, logs):
             if self._kept:
                 return
@@ -270,7 +270,7 @@ class SaveBestNetwork(LogJudge, Saver):
         if last is None:
             return self._is_turn
         is_part = last.timescale == self.timescale and self.interval % last.interval == 0
-        return bool(last.update == update_nr and (self._is_turn or not is_part))
+        return bool(last.is_of(update_nr) and (self._is_turn or not is_part))
 
     def _keep(self, net: Any) -> None:
         self._net = net

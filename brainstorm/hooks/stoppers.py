@@ -165,7 +165,7 @@ class EarlyStopper(_LogStopper):
         may_lack = update_nr == 0 or not self._is_turn
         values, best = find_values(self.place, logs, self.log_name, may_lack), self._best
         last = find_moment(logs, self.log_name)
-        is_present = last is None or last.update == update_nr
+        is_present = last is None or last.is_of(update_nr)
         sign = -1.0 if self.prefers_high(self.log_name, net) else 1.0
         self._look_at(values, epoch_nr, sign, is_present)
         if self.restore_best and best != self._best:
@@ -284,8 +284,9 @@ class StopOnNan(_Stopper):
                 if not math.isfinite(loss):
                     return f"the training loss is {loss}"
         for path in self.logs_to_check:
+            last = find_moment(logs, path)
             for value in find_values(self.place, logs, path, may_lack=update_nr == 0)[-1:]:
-                if not math.isfinite(value):
+                if not (math.isfinite(value) or (last is not None and last.is_discarded)):
                     return f"{path} is {value}"
         return None
 

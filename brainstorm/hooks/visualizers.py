@@ -15,7 +15,7 @@ from typing import Any
 from brainstorm import optional, tools
 from brainstorm.disk import atomic_file, open_regular
 from brainstorm.errors import FileFormatError
-from brainstorm.hooks.base import OUTPUT, Hook, Iterators, write_line
+from brainstorm.hooks.base import OUTPUT, Hook, Iterators, is_to_come, write_line
 from brainstorm.hooks.savers import Saver
 from brainstorm.utils import flatten_keys
 
@@ -127,9 +127,10 @@ class LogPlotter(Saver):
         self._shown = None
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        """Draw the curves, except of logs that do not exist before the training."""
+        """Draw the curves, except of logs that do not exist yet."""
         known = flatten_keys(logs)
-        names = [name for name in self.log_names if update_nr > 0 or fnmatch.filter(known, name)]
+        late = {n for n in self.log_names if update_nr == 0 or is_to_come(logs, n)}
+        names = [n for n in self.log_names if n not in late or fnmatch.filter(known, n)]
         png = io.BytesIO()
         tools.plot_logs(logs, names).savefig(png, format="png")
         notebook = _find_notebook()

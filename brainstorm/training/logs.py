@@ -9,7 +9,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,6 +39,11 @@ class Moment(NamedTuple):
     update: int
     timescale: str
     interval: int
+    is_discarded: bool = False  # whether training has left that network for a checkpoint since
+
+    def is_of(self, update_nr: int) -> bool:
+        """Return whether it was recorded of the network as it is after this update."""
+        return self.update == update_nr and not self.is_discarded
 
 
 class Logs(dict[str, Any]):
@@ -50,11 +55,13 @@ class Logs(dict[str, Any]):
     Attributes:
         moments: Name (of a hook) to the `Moment` of its last entry, in the logs of a trainer; run
             files keep them.
+        expected: Names of the hooks that may write logs, and of what the trainer itself records.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.moments: dict[str, Moment] = {}
+        self.expected: Collection[str] = ()
 
     def __missing__(self, path: str) -> Any:
         return find_log(dict(self), path)

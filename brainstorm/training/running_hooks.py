@@ -16,6 +16,12 @@ from brainstorm.utils import flatten_items
 
 VALUE_COLUMN = 40
 
+#: The name in the logs of the averages over the training batches of each epoch.
+ROLLING = "rolling_training"
+
+#: The name in the logs of the values that statistics layers accumulated over each epoch.
+STATISTICS = "statistics"
+
 
 class RunningHooks:
     """The hooks of one training or evaluation, from the start of each to its end.
@@ -30,6 +36,8 @@ class RunningHooks:
         self._trainer = trainer
         self._net = net
         self._logs = logs
+        writers = (hook.__name__ for hook in hooks if hook.role != "reader")
+        logs.expected = {*writers, ROLLING, *[STATISTICS] * bool(net.statistics_paths)}
 
     @contextmanager
     def started(self, iters: Mapping[str, Any]) -> Iterator[None]:

@@ -25,22 +25,17 @@ from brainstorm.structure.topology import warn_of_one_sequence
 from brainstorm.training.base_stepper import TrainingStepper
 from brainstorm.training.checkpoint import DataProgress, capture_part, load_run, save_run
 from brainstorm.training.logs import Logs
-from brainstorm.training.running_hooks import RunningHooks
+from brainstorm.training.running_hooks import ROLLING, STATISTICS, RunningHooks
 from brainstorm.training.signals import StopSignals
 from brainstorm.training.team import Team
 from brainstorm.training.trainer_checks import (
     check_data_names,
     check_hook,
+    check_is_idle,
     check_is_stepper,
     keep_stepper_on,
 )
 from brainstorm.training.trainer_tree import trainer_tree
-
-#: The name in the logs of the averages over the training batches of each epoch.
-ROLLING = "rolling_training"
-
-#: The name in the logs of the values that statistics layers accumulated over each epoch.
-STATISTICS = "statistics"
 
 #: The name in the logs of the reason why a training ended without being stopped by a hook.
 INTERRUPTED = "interrupted"
@@ -124,9 +119,8 @@ class Trainer(ShownAsTree, Describable):
             TrainingError: It is not a hook, or its name is taken.
         """
         check_hook(hook, (*self.hooks, ROLLING, STATISTICS, INTERRUPTED))
-        if self._progress is not None:
-            text = f"got the hook {hook.__name__!r} during one. Add it before, so that it runs."
-            raise TrainingError(f"Trainer.add_hook: expected no training to be running, {text}")
+        late = f"the hook {hook.__name__!r} during one. Add it before, so that it runs."
+        check_is_idle("add_hook", self._progress, late)
         if hook.trainer not in (None, self):
             hook.begin_anew(self.logs)
         hook.priority = max((h.priority for h in self.hooks.values()), default=0) + 1
@@ -164,10 +158,11 @@ class Trainer(ShownAsTree, Describable):
 
         Raises:
             NetworkValidationError: `net` is no network.
-            TrainingError: The data does not fit the network's inputs, or there is none; or, after
-                `resume`, it is another network, or data are missing.
+            TrainingError: The trainer trains already; the data do not fit the network's inputs, or
+                there are none; or, after `resume`, it is another network, or data are missing.
             IteratorValidationError: After `resume`, an iterator is of another kind or other data.
         """
+        check_is_idle("train", self._progress, "another one. Use a second trainer for it.")
         self.train_scorers = check_scorers(self.train_scorers)
         with self.team.working():
             check_is_stepper(self.stepper)

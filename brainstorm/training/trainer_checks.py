@@ -20,6 +20,12 @@ def check_is_stepper(value: Any) -> None:
         )
 
 
+def check_is_idle(method: str, progress: Any, got: str) -> None:
+    """Raise an error if a trainer makes progress: a training is running."""
+    if progress is not None:
+        raise TrainingError(f"Trainer.{method}: expected no training to be running, got {got}")
+
+
 def check_hook(hook: Any, taken: Collection[str]) -> None:
     """Raise an error unless something is a hook, with a role and a name that is not taken."""
     if not isinstance(hook, Hook):

@@ -137,6 +137,18 @@ def test_labels_that_are_no_classes_have_no_loss(kind, wrong):
     assert np.isfinite(found[1][:, 1:]).all()
 
 
+def test_a_number_that_is_added_to_all_scores_has_no_effect_on_ctc(kind):
+    handler, labels = kind(seed=1), np.zeros((6, 2, 1))
+    labels[:2, :, 0] = [[1, 3], [2, 3]]
+    x, found = np.round(RND.normal(size=(6, 2, 4)) * 32) / 32, []  # exact also if 2**17 is added
+    for scores in (x, x + 2**17):
+        loss, deltas = handler.zeros((2, 1)), handler.zeros((6, 2, 4))
+        handler.ctc_loss(on(handler, scores), on(handler, labels), None, loss, deltas)
+        found += [handler.get_numpy_copy(loss), handler.get_numpy_copy(deltas)]
+    np.testing.assert_allclose(found[2], found[0], rtol=1e-6)
+    np.testing.assert_allclose(found[3], found[1], atol=1e-6)
+
+
 def test_ctc_of_long_sequences_and_large_scores():
     handler = NumpyHandler(np.float32)
     labels = np.zeros((300, 2, 1), np.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import threading
 
 import numpy as np
@@ -13,6 +14,7 @@ from brainstorm.files import read_run_file
 from brainstorm.hooks import (
     AverageWeights,
     EarlyStopper,
+    LogPlotter,
     ModifyStepperAttribute,
     ReturnToCheckpoint,
     SaveBestNetwork,
@@ -56,17 +58,53 @@ def test_values_of_the_network_that_is_discarded_are_not_taken_for_those_of_the_
     value = Call(lambda epoch_nr, update_nr, net: 100 if update_nr == 5 else update_nr, "value")
     best = SaveBestNetwork("value", criterion="max", timescale="update")
     stopper = EarlyStopper("value", 9, criterion="max", timescale="update", restore_best=True)
-    save = SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", interval=2)
-    trainer = train(value, spoil(5), save, ReturnToCheckpoint(), best, stopper)
+    save = SaveCheckpoint(tmp_path / "run.hdf5", "s", "update", best="value", criterion="max")
+    draw = LogPlotter(["value"], tmp_path / "logs.png", timescale="update")
+    trainer = train(value, spoil(5), save, ReturnToCheckpoint(), best, stopper, draw)
     assert trainer.logs["value"] == [0, 1, 2, 3, 4, 100, 6, 7, 8]
     assert (best.best_so_far, best.best_t) == (8, 8)
     assert stopper.get_state()["best"] == 8
+    assert save.best_so_far == 8
+
+
+def test_for_one_bad_value_of_a_log_it_goes_back_once(train, tmp_path):
+    value = Call(
+        lambda epoch_nr, update_nr, net: math.nan if epoch_nr == 1 else 0, "value", "epoch"
+    )
+    trainer, _ = run(train, tmp_path, value, logs_to_check=["value"])
+    assert trainer.logs["ReturnToCheckpoint"] == [
+        "value is nan: back to update 4, learning rate 0.05"
+    ]
 
 
 def test_a_checkpoint_that_is_not_finite_is_none_to_go_back_to(train, tmp_path):
     trainer, _ = run(train, tmp_path, spoil(4), interval=3)
     assert trainer.logs["ReturnToCheckpoint"] == [
         "parameters are not finite: back to update 2, learning rate 0.05"
+    ]
+
+
+def test_a_checkpoint_whose_statistics_are_not_finite_is_none_either(train, tmp_path):
+    def spoil_statistics(epoch_nr, update_nr, net):
+        if update_nr == 3:
+            net.buffer.Norm.internals.running_mean[0] = np.nan
+
+    trainer, seen = run(train, tmp_path, Call(spoil_statistics), spoil(5))
+    assert trainer.logs["ReturnToCheckpoint"] == [
+        "parameters are not finite: back to update 2, learning rate 0.05"
+    ]
+    assert all(np.isfinite(array).all() for array in seen[8][0].values())
+
+
+def test_of_several_hooks_the_newest_file_counts_wherever_the_program_has_gone(
+    train, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    saves = SaveCheckpoint("a.hdf5", "a"), SaveCheckpoint("b.hdf5", "b", timescale="update")
+    move = Call(lambda epoch_nr, update_nr, net: monkeypatch.chdir("/"), "move")
+    trainer = train(spoil(6), move, *saves, ReturnToCheckpoint())
+    assert trainer.logs["ReturnToCheckpoint"] == [
+        "parameters are not finite: back to update 5, learning rate 0.05"
     ]
 
 

@@ -22,6 +22,8 @@ from brainstorm.hooks import (
     SaveCheckpoint,
     SaveLogs,
     SaveNetwork,
+    StopAfterThresholdReached,
+    StopOnNan,
 )
 from brainstorm.tools import evaluate
 from brainstorm.training import Logs, Trainer
@@ -241,15 +243,28 @@ def test_they_save_the_network_of_the_value_where_another_hook_restores_its_own(
         assert set(kept.get("parameters")) == {3}
 
 
-def test_a_missing_log_is_an_error_once_it_should_be_there(train, tmp_path):
-    name = "rolling_training.total_loss"
-    train(SaveCheckpoint(tmp_path / "a", timescale="update", best=name))
-    assert files_in(tmp_path) == ["a", "a-best"]
-    for hook in (
-        SaveCheckpoint(tmp_path / "b", timescale="update", best="rolling.loss"),
-        SaveBestNetwork("rolling.loss"),
-    ):
-        with pytest.raises(UnknownPathError, match="unknown log 'rolling.loss'. Choices are: roll"):
+@pytest.mark.parametrize("timescale", ["epoch", "update"])
+def test_a_missing_log_is_an_error_unless_its_hook_has_yet_to_log(
+    train, net, batches, tmp_path, timescale
+):
+    def readers(log):
+        yield SaveCheckpoint(tmp_path / "a", timescale=timescale, best=log)
+        yield SaveBestNetwork(log, timescale=timescale)
+        yield EarlyStopper(log, 99, timescale=timescale)
+        yield StopAfterThresholdReached(log, -1, timescale=timescale)
+        yield StopOnNan(log, timescale=timescale)
+        yield LogPlotter(log, tmp_path / "logs.png", timescale=timescale)
+
+    train(*readers("rolling_training.total_loss"))
+    assert files_in(tmp_path) == ["a", "a-best", "logs.png"]
+    trainer = train(epochs=1)
+    for hook in (MonitorLoss("valid", interval=3), *readers("MonitorLoss.total_loss")):
+        trainer.add_hook(hook)
+    trainer.hooks["end"].max_epochs = 4
+    trainer.train(net, batches, valid=batches)
+    assert len(trainer.logs["MonitorLoss.total_loss"]) == 1
+    for hook in (*readers("rolling.loss"), *readers("rolling_training.loss")):
+        with pytest.raises(UnknownPathError, match=r"unknown log 'rolling.*\.loss'"):
             train(hook)
 
 

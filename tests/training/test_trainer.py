@@ -222,12 +222,18 @@ def test_what_is_wrong_is_refused_before_anything_happens(net, act, text):
     assert [hook.priority for hook in trainer.hooks.values()] == [1, 2, 3]
 
 
-def test_hooks_are_not_added_during_a_training(net):
-    late = StopAfterEpoch(1, name="late")
-    trainer = make_trainer(Call(lambda *_: trainer.add_hook(late)))
-    with refused("no training to be running, got the hook 'late' during"):
+@pytest.mark.parametrize(
+    ("act", "got"),
+    [
+        (lambda trainer, net: trainer.add_hook(Call(None, "late")), "the hook 'late' during one"),
+        (lambda trainer, net: trainer.train(net, DATA), "another one. Use a second trainer"),
+    ],
+)
+def test_what_cannot_be_done_during_a_training(net, act, got):
+    trainer = make_trainer(Call(lambda epoch_nr, update_nr, net: act(trainer, net)))
+    with refused(f"expected no training to be running, got {got}"):
         trainer.train(net, DATA)
-    trainer.add_hook(late)
+    trainer.add_hook(Call(None, "late"))
 
 
 def test_data_without_batches(net):

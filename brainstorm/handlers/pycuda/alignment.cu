@@ -39,9 +39,8 @@ static __device__ float subtract_largest(float *states, int count, float largest
     return largest;
 }
 
-// log_sums (T, B): logarithms of the sums of the exponentials of x (T, B, K).
 struct Sequence {
-    const float *x, *labels, *log_sums;
+    const float *log_ps, *labels;
     int b, batch, classes;
 
     __device__ int label(int state) const
@@ -60,18 +59,19 @@ struct Sequence {
     }
     __device__ float log_p(int t, int label) const
     {
-        return x[((size_t)t * batch + b) * classes + label] - log_sums[(size_t)t * batch + b];
+        return log_ps[((size_t)t * batch + b) * classes + label];
     }
 };
 
-// forward (B, T, S) and backward (B, 2, S) are memory to work with, S = 2 T + 1.
-extern "C" __global__ void align(const float *x, const float *labels, const float *mask,
-                                 const float *log_sums, float *loss, float *deltas, float *forward,
-                                 float *backward, int steps, int batch, int classes)
+// log_ps are the logarithms of the probabilities (T, B, K); forward (B, T, S) and backward (B, 2, S)
+// are memory to work with, S = 2 T + 1.
+extern "C" __global__ void align(const float *log_ps, const float *labels, const float *mask,
+                                 float *loss, float *deltas, float *forward, float *backward,
+                                 int steps, int batch, int classes)
 {
     __shared__ float shared[256];
     const int b = blockIdx.x, first = threadIdx.x, threads = blockDim.x, most = 2 * steps + 1;
-    const Sequence sequence = {x, labels, log_sums, b, batch, classes};
+    const Sequence sequence = {log_ps, labels, b, batch, classes};
     forward += (size_t)b * steps * most;
     backward += (size_t)b * 2 * most;
     bool wrong = false;

@@ -18,7 +18,7 @@ from brainstorm.handlers.pycuda.images import biased
 from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
 
-_log_sums = formula(lambda x: fn.logsumexp(x, 2))
+_log_softmax = formula(lambda x: fn.log_softmax(x, 2))
 #: How many indices a block sorts; as in rows.cu.
 TILE = 2048
 
@@ -138,14 +138,13 @@ def ctc_loss(
 ) -> None:  # fmt: skip
     """Build the losses, and their derivatives by the scores."""
     steps, batch, classes = x.shape
-    scores, label = build.dense(x), build.dense(labels)
+    scores, label, log_p = build.dense(x), build.dense(labels), build.temporary(x.shape)
     on = build.dense(mask) if mask is not None and mask.size else None
     losses, target = build.target(loss), build.target(deltas)
-    sums = build.temporary((steps, batch, 1))
     forward = build.temporary((batch, steps, 2 * steps + 1))
     backward = build.temporary((batch, 2, 2 * steps + 1))
-    build.program(_log_sums, [scores], [sums])
+    build.program(_log_softmax, [scores], [log_p])
     build.kernel(
-        "align", batch, scores, label, on, sums, losses, target, forward, backward, steps, batch,
-        classes, blocks=batch,
+        "align", batch, log_p, label, on, losses, target, forward, backward, steps, batch, classes,
+        blocks=batch,
     )  # fmt: skip
