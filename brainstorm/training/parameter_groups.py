@@ -51,8 +51,8 @@ class ParameterGroup(Describable):
         weight_decay: For `AdamWStepper` in place of its own. For other steppers ``weight_decay *
             w`` is added to the gradients before the update (and not limited by
             ``max_gradient_norm``). `None`: as the stepper does without groups.
-        frozen: Whether these parameters and their state stay unchanged. Their gradients are set to
-            zero.
+        frozen: Whether the stepper leaves these parameters and their state unchanged; their
+            gradients are set to zero. (Weight modifiers change what their references name.)
         keep_statistics: Whether layers with a parameter in the group, shared ones included, keep
             their running statistics, and use them in training too, e.g. a pretrained `BatchNorm`;
             with ``frozen`` or without. They do so in all passes until the groups change or another
