@@ -31,13 +31,13 @@ class IterableBatches(DataIterator):
     """
 
     def __init__(self, batches: Any, *, per_sequence: Collection[str] = ()) -> None:
-        iterable = hasattr(batches, "__iter__")
-        if not (iterable or callable(batches)) or (iterable and iter(batches) is batches):
+        self._begin = batches.__iter__ if hasattr(batches, "__iter__") else batches
+        begun = self._begin() if callable(self._begin) else batches
+        if not hasattr(begun, "__iter__") or (iter(begun) is begun and self._begin() is begun):
             raise self._fail(
-                f"expected an iterable that restarts in every epoch, got a "
-                f"{type(batches).__name__}. Give a list, or a function that returns the iterable."
+                f"expected an iterable that restarts in every epoch, got a {type(begun).__name__}. "
+                f"Give a list, or a function that returns a new iterable each time."
             )
-        self._begin = batches.__iter__ if iterable else batches
         self.data_shapes = {}
         self._given_per_sequence = per_sequence
         first = next(self(), None)

@@ -1,6 +1,6 @@
 """Batches from iterables and from data sets with items."""
 
-from itertools import chain
+from itertools import chain, repeat
 
 import numpy as np
 import pytest
@@ -58,6 +58,8 @@ def test_batches_of_a_loader_of_pytorch():
     [
         (3, "expected an iterable that restarts in every epoch, got a int. Give a list, or a f"),
         (batches(), "in every epoch, got a generator"),
+        (repeat(batches()).__next__, "in every epoch, got a generator"),
+        (lambda: None, "in every epoch, got a NoneType"),
         ([], "IterableBatches: expected at least one batch, got none"),
         ([X], "IterableBatches: expected dictionaries of arrays by data name, got a ndarray"),
         ([{}], "expected at least one named array"),
