@@ -8,6 +8,7 @@ import concurrent.futures
 import multiprocessing
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -26,6 +27,9 @@ MOST = 2500
 #: Workers are forked from a process that has imported everything.
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.fuzz.worker"])
+#: Processes start and are waited for by one thread at a time: a start asks all others whether they
+#: have ended, and what it is told is lost to the thread that waits for them.
+ALONE = threading.Lock()
 
 
 def run_part(kind, seed, start, stop, work=work):
@@ -34,7 +38,8 @@ def run_part(kind, seed, start, stop, work=work):
     while start < stop:
         receiver, sender = CONTEXT.Pipe(duplex=False)
         worker = CONTEXT.Process(target=work, args=(sender, kind, seed, start, stop))
-        worker.start()
+        with ALONE:
+            worker.start()
         sender.close()
         try:
             while receiver.poll(PATIENCE):
@@ -43,7 +48,8 @@ def run_part(kind, seed, start, stop, work=work):
             worker.kill()
         except EOFError:
             pass
-        worker.join()
+        with ALONE:  # it is about to end
+            worker.join()
         if worker.exitcode:
             last = max(outcomes, default=-1)
             if last < start:
