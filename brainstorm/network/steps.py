@@ -44,14 +44,14 @@ def _find_stepping(layers: Mapping[str, Layer], names: Sequence[str]) -> list[La
         LayerValidationError: A layer has T, and all of its inputs are vectors made of sequences.
     """
     data = layers[INPUT].out_shapes
-    timed = {(INPUT, name) for name, s in data.items() if _has_steps(s)}
+    timed = {(INPUT, name) for name, s in data.items() if has_steps(s)}
     found: dict[str, Layer] = {}
     for name in names:
         layer = layers[name]
         sources = {(c.start_layer, c.output_name) for c in layer.incoming}
         is_dependent = any(s in timed or s[0] in found for s in sources)
-        is_repeated = any(map(_has_steps, layer.out_shapes.values())) and not (
-            name == INPUT or any(map(_has_steps, layer.in_shapes.values()))
+        is_repeated = any(map(has_steps, layer.out_shapes.values())) and not (
+            name == INPUT or any(map(has_steps, layer.in_shapes.values()))
         )
         if is_dependent and is_repeated:
             raise layer.looks_ahead("It repeats what depends on all steps.")
@@ -60,7 +60,8 @@ def _find_stepping(layers: Mapping[str, Layer], names: Sequence[str]) -> list[La
     return list(found.values())
 
 
-def _has_steps(structure: BufferStructure) -> bool:
+def has_steps(structure: BufferStructure) -> bool:
+    """Return whether there is something for each step over T."""
     return structure.scaling_shape == ("T", "B")
 
 

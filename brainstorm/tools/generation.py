@@ -11,7 +11,7 @@ import numpy as np
 
 from brainstorm.errors import MissingDataError, ValidationError, shown
 from brainstorm.network.network import Network, check_network
-from brainstorm.network.steps import StepByStep
+from brainstorm.network.steps import StepByStep, has_steps
 from brainstorm.randomness import RandomState
 from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.buffer_structure import BufferStructure, format_shape
@@ -106,7 +106,7 @@ class _Data:
         self.steps = len(self.classes) + max(steps - 1, 0)
         self.prediction = Prediction.of(net.layers, (net.output_name,), tuple(data))
         self._others = {n: as_array(data[n], n) for n in self.prediction.given if n != self.name}
-        self._timed = {name for name in self._others if _has_steps(shapes[name])}
+        self._timed = {name for name in self._others if has_steps(shapes[name])}
         for name in self._timed:
             if self._others[name].shape[:1] != (self.steps,):
                 raise ValidationError(
@@ -120,8 +120,8 @@ class _Data:
         """Find the number of classes, and whether they are read as vectors."""
         features, outputs = structure.feature_shape, self.prediction.structure
         self.is_vector, self.count = features != (1,), outputs.feature_size
-        is_read = features in ((1,), (self.count,)) and _has_steps(structure)
-        if is_read and (_has_steps(outputs) or outputs.scaling_shape == ("B",)):
+        is_read = features in ((1,), (self.count,)) and has_steps(structure)
+        if is_read and (has_steps(outputs) or outputs.scaling_shape == ("B",)):
             if self.is_vector and not np.isin(self.classes, np.arange(self.count)).all():
                 given = shown(self.classes.ravel().tolist())
                 raise ValidationError(
@@ -150,10 +150,6 @@ class _Data:
             values = (classes == np.arange(self.count)).astype(np.float32)
         others = {n: a[rows] if n in self._timed else a for n, a in self._others.items()}
         return {self.name: values, **others}
-
-
-def _has_steps(structure: BufferStructure) -> bool:
-    return structure.scaling_shape == ("T", "B")
 
 
 def _draw(probabilities: np.ndarray, temperature: float, rnd: RandomState) -> np.ndarray:
