@@ -44,8 +44,9 @@ class ParameterGroup(Describable):
 
     Args:
         paths: Parameters by dotted path, ``'Conv1.parameters.W'``, or patterns in which ``*``
-            stands for anything, including dots; the name of a layer stands for all its parameters.
-            One or a list.
+            stands for anything, including dots; the name of a layer stands for all its parameters,
+            except those that it shares with another layer, which have that one's name. One or a
+            list.
         learning_rate_factor: Factor of the stepper's learning rate; schedules and hooks that change
             the learning rate affect all groups.
         weight_decay: For `AdamWStepper` in place of its own. For other steppers ``weight_decay *
