@@ -628,6 +628,9 @@ def test_the_last_state_of_a_recurrence(kind, direction):
         "y = Concat <axis = 2> (h, t)",
         "m = ReduceSum <keepdims = 0> (h, time) v = MatMul(m, V) u = Unsqueeze(v, time) "
         "e = Expand(u, sizes) n = Exp(e) y = Mul(n, h)",
+        "m = ReduceMean(h, time) s = Shape(h) o = ConstantOfShape(s) a = Sub(m, o) y = Exp(a)",
+        "m = ReduceSum <keepdims = 0> (h, time) v = MatMul(m, V) u = Unsqueeze(v, time) "
+        "a = Add(u, bias) y = Add(a, h)",
     ],
 )
 def test_vectors_that_become_sequences(nodes, is_batch_first):
@@ -642,7 +645,7 @@ def test_vectors_that_become_sequences(nodes, is_batch_first):
         }}""",
         numbers(5, 6, 4), swapped if is_batch_first else as_is,
         swapped if is_batch_first else as_is, axes={"x": "BTF" if is_batch_first else "TBF"},
-        V=(4, 4), time=[axis], one=[1],
+        V=(4, 4), time=[axis], one=[1], bias=(4,),
     )  # fmt: skip
     assert kinds(net).count("RepeatOverTime") == 1
 
@@ -860,6 +863,8 @@ STEPS = "(float[T, B, 4] x) => (float[A, B, C] y)"
         (F4, "m = Neg(v) y = BatchNormalization(x, v, v, v, m)", r"^ONNX model, layer 'y' "
          r"\(BatchNorm\): running_var: expected variances >= 0, got -\S+\.$"),
         (F4, "y = BatchNormalization <training_mode = 1> (x, v, v, v, v)", "got training_mode=1"),
+        (STEPS, "t = Shape <start = 0, end = 1> (x) r = Concat <axis = 0> (i11, t) "
+         "m = ReduceSum(x, i00) y = Tile(m, r)", "no layer repeats time steps or sequences"),
         (F4, "y = Add(x, v3)", r"\(3\) does not fit \(B, 4\)"),
         (F4, "y = ArgMax <axis = 0> (x)", "no layer has an argmax over time steps or sequences"),
         (F4, "y = Squeeze(x, i11)", r"expected axes of size 1, got \[4\]"),

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.ext.onnx_exchange._body import BATCH, TIME
 from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.ext.onnx_exchange._node import Node, reads
 from brainstorm.ext.onnx_exchange._tables import QUESTIONS, formula_of
@@ -34,6 +35,7 @@ def combine(imp: Importer, text: str, **operands: Any) -> Value:
         raise imp.fail("expected an input that is computed by the graph, got constants.")
     text, arrays = _with_numbers(text, arrays)
     rank = max(operand.ndim for operand in operands.values())
+    values = _with_time(imp, values, arrays, rank)
     values = dict(zip(values, aligned(imp.node, list(values.values()), rank), strict=True))
     largest = max(values.values(), key=lambda v: math.prod(v.shape))
     if len(values) == 1 and not arrays:
@@ -68,6 +70,22 @@ def _with_numbers(text: str, arrays: Mapping[str, np.ndarray]) -> tuple[str, dic
     return text, left
 
 
+def _with_time(
+    imp: Importer, values: dict[str, Value], arrays: Mapping[str, np.ndarray], rank: int
+) -> dict[str, Value]:
+    """Return the tensors with T if an array, which is equal for all steps, has T and none of them.
+
+    It is repeated over time then; so are the others, in the layer that combines them.
+    """
+    axes = [rank - array.ndim + array.shape.index(TIME)
+            for array in arrays.values() if TIME in array.shape]  # fmt: skip
+    if not axes or any(map(imp.has_time, values.values())):
+        return values
+    (letter, value), *_ = values.items()
+    value = replace(value, axes=((),) * (rank - value.ndim) + value.axes)
+    return {**values, letter: imp.repeat_over_time(value, axes[0])}
+
+
 def aligned(
     node: Node, values: Sequence[Value], rank: int, common: int | None = None
 ) -> list[Value]:
@@ -81,8 +99,10 @@ def aligned(
         next((part for v in values if (part := _lead_of(v.axes[i]))), ()) for i in range(common)
     ] + [()] * (rank - common)
     values = [
-        replace(v, axes=tuple(group or lead[i] for i, group in enumerate(v.axes))) for v in values
-    ]
+        replace(v, axes=tuple((lead[i] or group) if size == 1 else group
+                              for i, (group, size) in enumerate(zip(v.axes, v.shape, strict=True))))
+        for v in values
+    ]  # fmt: skip
     for value in values:
         places = [i for i in value.flat if i in LEAD]
         if len(places) > len(set(places)) or any(
@@ -107,7 +127,7 @@ def arranged(node: Node, array: np.ndarray, value: Value, order: Sequence[int]) 
     once = [slice(0, 1) if i in lead and stride == 0 else slice(None)
             for i, stride in enumerate(array.strides)]  # fmt: skip
     array = node.bounded(array[tuple(once)])  # equal for all of T and B
-    if any(array.shape[i] != 1 for i in lead):
+    if any(array.shape[i] != 1 for i in lead) or {TIME, BATCH} & {*array.shape}:
         raise node.fail("no layer has constants for each time step or sequence.")
     others = [i for i in range(array.ndim) if i not in order]
     shape = [array.shape[i] for i in order] or [1]

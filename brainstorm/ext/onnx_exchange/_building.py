@@ -126,6 +126,12 @@ class Builder:
         """Add a layer that keeps the features of a tensor, and return it with the same axes."""
         return replace(self.add(kind, value, **options), axes=value.axes)
 
+    def repeat_over_time(self, value: Value, axis: int) -> Value:
+        """Repeat a tensor without T along an axis of size 1, which becomes T."""
+        axes = [() if group == (0,) else group for group in value.axes]
+        axes[axis] = (0,)
+        return self.add_same(replace(value, axes=tuple(axes)), "RepeatOverTime")
+
     def reshape(self, value: Value, shape: Sequence[int]) -> Value:
         """Add a `Reshape`."""
         return self.add("Reshape", value, shape=list(shape))

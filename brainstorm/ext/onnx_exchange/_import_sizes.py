@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from brainstorm.ext.onnx_exchange._body import TIME
+from brainstorm.ext.onnx_exchange._body import BATCH, TIME
 from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.ext.onnx_exchange._import_views import join, pick, slice_axis
 from brainstorm.ext.onnx_exchange._import_weights import as_padding, images
@@ -199,20 +199,13 @@ def _repeat(imp: Importer, node: Node) -> Value:
         if node.kind == "Expand" and size != 1 and count not in (1, size):
             raise node.fail(f"{imp.shown(value.shape)} cannot be expanded to {imp.shown(wanted)}.")
         if count > 1 and (node.kind == "Tile" or size == 1):
-            if count == TIME:
-                value = _repeated_over_time(imp, value, axis)
-            elif axis not in value.features:
+            if count == TIME and size == 1:
+                value = imp.repeat_over_time(value, axis)
+            elif count in (TIME, BATCH) or axis not in value.features:
                 raise node.fail("no layer repeats time steps or sequences.")
             else:
                 value = _repeated(imp, value, axis, count)
     return value
-
-
-def _repeated_over_time(imp: Importer, value: Value, axis: int) -> Value:
-    """Return repetitions of a tensor without T along an axis of size 1, which becomes T."""
-    axes = [() if group == (0,) else group for group in value.axes]
-    axes[axis] = (0,)
-    return imp.add_same(replace(value, axes=tuple(axes)), "RepeatOverTime")
 
 
 def _repeated(imp: Importer, value: Value, axis: int, count: int) -> Value:
