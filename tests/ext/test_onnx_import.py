@@ -628,6 +628,8 @@ def test_the_last_state_of_a_recurrence(kind, direction):
         "y = Concat <axis = 2> (h, t)",
         "m = ReduceSum <keepdims = 0> (h, time) v = MatMul(m, V) u = Unsqueeze(v, time) "
         "e = Expand(u, sizes) n = Exp(e) y = Mul(n, h)",
+        "a = ReduceSum <keepdims = 0> (h, time) u = Unsqueeze(a, time) m = ReduceMean(h, time) "
+        "c = Concat <axis = 2> (u, m) e = Expand(c, sizes) y = Tanh(e)",
         "m = ReduceMean(h, time) s = Shape(h) o = ConstantOfShape(s) a = Sub(m, o) y = Exp(a)",
         "m = ReduceSum <keepdims = 0> (h, time) v = MatMul(m, V) u = Unsqueeze(v, time) "
         "a = Add(u, bias) y = Add(a, h)",

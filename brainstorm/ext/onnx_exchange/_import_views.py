@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.ext.onnx_exchange._broadcasting import combine
+from brainstorm.ext.onnx_exchange._broadcasting import aligned, combine
 from brainstorm.ext.onnx_exchange._fold import shape_of, split_sizes
 from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.ext.onnx_exchange._node import Node, reads
@@ -121,7 +121,7 @@ def _concat(imp: Importer, node: Node) -> Value:
         raise node.fail("no layer joins time steps or sequences.")
     if not all(isinstance(value, Value) for value in values):
         values = [_filled(imp, first, axis, value) for value in values]
-    return join(imp, values, axis)
+    return join(imp, aligned(node, values, first.ndim), axis)
 
 
 def _filled(imp: Importer, like: Value, axis: int, part: Any) -> Value:
