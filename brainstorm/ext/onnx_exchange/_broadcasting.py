@@ -73,9 +73,9 @@ def _with_numbers(text: str, arrays: Mapping[str, np.ndarray]) -> tuple[str, dic
 def _with_time(
     imp: Importer, values: dict[str, Value], arrays: Mapping[str, np.ndarray], rank: int
 ) -> dict[str, Value]:
-    """Return the tensors with T if an array, which is equal for all steps, has T and none of them.
+    """Return the tensors, the first one repeated over time if an array has T and no tensor.
 
-    It is repeated over time then; so are the others, in the layer that combines them.
+    (The layer that combines them repeats the others; the array is the same at every step.)
     """
     axes = [rank - array.ndim + array.shape.index(TIME)
             for array in arrays.values() if TIME in array.shape]  # fmt: skip
