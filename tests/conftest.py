@@ -29,7 +29,7 @@ global_rnd.set_seed(0)  # for what modules make when they are imported
 
 
 def pytest_collection_finish():
-    """Let the collector of garbage look less often, and never through the tests: a third less."""
+    """Let the garbage collector look less often, and not through tests: it takes a third less."""
     gc.freeze()
     gc.set_threshold(700, 10, 100)
 

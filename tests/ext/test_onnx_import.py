@@ -867,6 +867,8 @@ STEPS = "(float[T, B, 4] x) => (float[A, B, C] y)"
         (F4, "y = BatchNormalization <training_mode = 1> (x, v, v, v, v)", "got training_mode=1"),
         (STEPS, "t = Shape <start = 0, end = 1> (x) r = Concat <axis = 0> (i11, t) "
          "m = ReduceSum(x, i00) y = Tile(m, r)", "no layer repeats time steps or sequences"),
+        (F4, "b = Shape <start = 0, end = 1> (x) s = Concat <axis = 0> (b, i11) "
+         "o = ConstantOfShape(s) u = Unsqueeze(x, i11) y = Add(u, o)", "constants for each time"),
         (F4, "y = Add(x, v3)", r"\(3\) does not fit \(B, 4\)"),
         (F4, "y = ArgMax <axis = 0> (x)", "no layer has an argmax over time steps or sequences"),
         (F4, "y = Squeeze(x, i11)", r"expected axes of size 1, got \[4\]"),

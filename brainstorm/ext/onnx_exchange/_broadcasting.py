@@ -99,8 +99,8 @@ def aligned(
         next((part for v in values if (part := _lead_of(v.axes[i]))), ()) for i in range(common)
     ] + [()] * (rank - common)
     values = [
-        replace(v, axes=tuple((lead[i] or group) if size == 1 else group
-                              for i, (group, size) in enumerate(zip(v.axes, v.shape, strict=True))))
+        replace(v, axes=tuple(group if size > 1 else own or group
+                              for group, size, own in zip(v.axes, v.shape, lead, strict=True)))
         for v in values
     ]  # fmt: skip
     for value in values:

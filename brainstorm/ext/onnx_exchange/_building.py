@@ -79,10 +79,9 @@ class Builder:
         Inputs are whole outputs of layers, whatever their axes; beside those with T, those without
         are repeated. Arrays are values of parameters, and of internals as ``'internals.x'``.
         """
-        timed = {port: self.has_time(value) for port, value in inputs.items()}
-        if any(timed.values()):
+        if any(map(self.has_time, inputs.values())):
             inputs = {
-                port: value if timed[port] else self.add("RepeatOverTime", value)
+                port: value if self.has_time(value) else self.add("RepeatOverTime", value)
                 for port, value in inputs.items()
             }
         taken: ChainMap[str, Any] = ChainMap(self.entries, self._reserved)
