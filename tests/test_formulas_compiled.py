@@ -70,8 +70,8 @@ def test_formulas_of_steppers(name: str) -> None:
     buffer = SimpleNamespace(**dict(zip(("parameters", "gradients"), arrays, strict=True)))
     stepper = LEARNING[name]()
     net = SimpleNamespace(
-        handler=handler, buffer=buffer, loss_layers=["Loss"], parameters_size=0, layers={},
-        parameter_slices={"A.W": slice(0, 30), "A.bias": slice(30, 50)},
+        handler=handler, buffer=buffer, layers={}, loss_layers=["Loss"], parameters_size=1,
+        initializers={"A": 0}, parameter_slices={"A.W": slice(0, 30), "A.bias": slice(30, 50)},
     )  # fmt: skip
     stepper.start(net)
     for stepper.steps in (1, 2, 3):

@@ -183,7 +183,12 @@ class TrainingStepper(UpdateRule):
                 f"{type(self).__name__}.start: expected a network with a Loss layer, got none: "
                 f"there is nothing to learn. Wire one: output - 'loss' >> Loss()."
             )
-        if net.parameters_size and not net.initializers and not net.get("parameters").any():
+        if not net.parameters_size:
+            raise TrainingError(
+                f"{type(self).__name__}.start: expected a network with parameters, got none: there "
+                f"is nothing to learn. A ForwardStepper only computes the losses."
+            )
+        if not net.initializers and not net.get("parameters").any():
             raise TrainingError(
                 f"{type(self).__name__}.start: expected parameters to begin with, got zeros only. "
                 f"Call net.initialize, e.g. net.initialize(DenseSqrtFanIn(), fallback=0)."

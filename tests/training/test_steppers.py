@@ -20,7 +20,7 @@ from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import TrainingError, ValidationError
 from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.hooks import MonitorLoss
-from brainstorm.layers import FullyConnected, Input, Loss, SoftmaxCE
+from brainstorm.layers import Elementwise, FullyConnected, Input, Loss, SoftmaxCE
 from brainstorm.network import Network
 from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
@@ -69,7 +69,7 @@ class QuadraticNet:
 
     layers = {}
     loss_layers = ("Loss",)
-    parameters_size = 0
+    parameters_size, initializers = 1, {"default": 0}
     batch_size = 1
 
     alone = staticmethod(contextlib.nullcontext)
@@ -446,6 +446,10 @@ def test_what_cannot_learn():
     other = Network.from_layer(inp)
     other.buffer.Last.parameters.W[:] = 1
     SgdStepper().start(other)
+    fixed = Input({"default": ("T", "B", 3)})
+    fixed >> Elementwise("tanh") >> Loss()
+    with refused("expected a network with parameters, got none: there is nothing to learn"):
+        AdamStepper().start(Network.from_layer(fixed))
 
 
 @pytest.mark.parametrize(
