@@ -324,13 +324,15 @@ def test_only_what_the_output_needs_is_exported():
 # -- what is refused ------------------------------------------------------------------------------
 
 
-def test_outputs_without_a_counterpart_are_named():
+@pytest.mark.parametrize("last", ["Out.outputs.loss", "Mask.outputs.default"])
+def test_outputs_without_a_counterpart_are_named(last):
     inp = bl.Input({"default": ("T", "B", 3), "targets": ("T", "B", 1)})
-    out = bl.SoftmaxCE(name="Out")
-    inp >> out
+    out, mask = bl.SoftmaxCE(name="Out"), bl.Mask()
+    inp >> out - "loss" >> mask
     inp - "targets" >> "targets" - out
+    inp - "targets" >> "mask" - mask
     with pytest.raises(NetworkValidationError, match=r"'Out' \(SoftmaxCE\): ONNX has .* 'loss'"):
-        to_onnx(random_net(inp), "Out.outputs.loss")
+        to_onnx(random_net(inp), last)
 
 
 def test_parameters_as_inputs_are_refused():

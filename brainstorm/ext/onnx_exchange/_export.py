@@ -249,9 +249,11 @@ class Exporter:
                 for port in needed[member]:
                     self._check(layer.get_shape(f"outputs.{port}"))
                 _writer_of(layer)(self, layer)
+                for port in needed[member]:
+                    path = f"{member}.{port}"
+                    if path not in self._plain and path not in self._first:
+                        raise self.fail(f"ONNX has no counterpart of its output {port!r}.")
         self.layer, path = self.net.layers[name], f"{name}.{output}"
-        if path not in self._plain and path not in self._first:
-            raise self.fail(f"ONNX has no counterpart of its output {output!r}.")
         self.body.scope = name
         return self._model(path, self.plain(path))
 
