@@ -133,7 +133,7 @@ class GroupedParameters:
     those at the beginning are the result of `get_weights` of the previous groups.
 
     Raises:
-        TrainingError: A path of a group matches no parameter.
+        TrainingError: A group has no parameters.
 
     Attributes:
         numbers: The values of the stepper's `scalars` for parameters in no group, by name:
@@ -291,7 +291,8 @@ def find_parts(
     """Return the parts of the parameters, which are equal in their group and their weights.
 
     Raises:
-        TrainingError: A path of a group matches no parameter.
+        TrainingError: A path of a group matches no parameter, or all of its parameters are those of
+            groups before it.
     """
     for group in groups:
         for pattern in group.patterns:
@@ -304,6 +305,13 @@ def find_parts(
         number = next((i for i, group in enumerate(groups) if group.has(path)), -1)
         return (number, *(values[index] for values in weights.values()))
 
+    owners = {kind(index)[0] for index in range(len(places))}
+    for number, group in enumerate(groups):
+        if group.patterns and number not in owners:
+            raise TrainingError(
+                f"ParameterGroup({group.paths!r}): expected parameters that no group before it "
+                f"names. A parameter belongs to the first group that names it: put this one first."
+            )
     parts = []
     for (number, *_), adjacent in itertools.groupby(range(len(places)), kind):
         indices = list(adjacent)

@@ -270,6 +270,11 @@ def test_groups_that_fit_nothing_are_refused_and_the_others_stay():
             "Dense.parameters.W, Dense.parameters.bias, ",
         ),
         (
+            lambda: grouped(SgdStepper(), FROZEN, ParameterGroup("Dense")).start(network()),
+            "ParameterGroup('Dense'): expected parameters that no group before it names. A "
+            "parameter belongs to the first group that names it: put this one first.",
+        ),
+        (
             lambda: grouped(SgdStepper(), {"Dense": 1}),
             "SgdStepper.groups: expected ParameterGroups, got {'Dense': 1}.",
         ),
