@@ -235,8 +235,8 @@ def test_several_losses():
 @pytest.mark.parametrize(
     ("scorers", "text"),
     [
-        (Accuracy(name="it"), "scorers: expected a list such as [Accuracy()], got Accuracy("),
-        (None, "scorers: expected a list such as [Accuracy()], got None."),
+        (Accuracy(name="it"), "such as [brainstorm.scorers.Accuracy()], got Accuracy("),
+        (None, "scorers: expected a list such as [brainstorm.scorers.Accuracy()], got None."),
         ([Accuracy], "got one with the class Accuracy instead of an object, Accuracy(...)."),
         (["Accuracy"], "got one with 'Accuracy'."),
     ],

@@ -122,16 +122,13 @@ def check_scorers(scorers: Any) -> list[Scorer]:
     Raises:
         ValidationError: They are not a list, or an element is not a scorer.
     """
+    expected = "scorers: expected a list such as [brainstorm.scorers.Accuracy()], got"
     if isinstance(scorers, Scorer) or not isinstance(scorers, Iterable):
-        raise ValidationError(
-            f"scorers: expected a list such as [Accuracy()], got {shown(scorers)}."
-        )
+        raise ValidationError(f"{expected} {shown(scorers)}.")
     scorers = list(scorers)
     for scorer in scorers:
         if not isinstance(scorer, Scorer):
-            raise ValidationError(
-                f"scorers: expected a list such as [Accuracy()], got one with {shown(scorer)}."
-            )
+            raise ValidationError(f"{expected} one with {shown(scorer)}.")
     return scorers
 
 

@@ -48,7 +48,8 @@ def check_data_names(net: Any, training_data_iter: Any) -> None:
     where = f"Trainer.train, training_data_iter ({type(training_data_iter).__name__})"
     if not hasattr(training_data_iter, "data_shapes"):
         raise TrainingError(
-            f"{where}: expected a data iterator, such as Minibatches(50, default=x, targets=y)."
+            f"{where}: expected a data iterator, such as Minibatches(50, default=x, targets=y); "
+            f"one of your own derives from DataIterator and calls super().__init__(shapes, length)."
         )
     given, wanted = set(training_data_iter.data_shapes), set(net.input_names)
     if given == wanted:

@@ -197,7 +197,8 @@ NO_STEPPER = "Trainer: expected a stepper such as SgdStepper(0.1), got {}. The "
          f"{DATA_OF_INPUT}, got 'default', 'mask', 'targets'. Leave out 'mask', or add it to the "
          "out_shapes of the Input layer."),
         (training([1]), "(list): expected a data iterator, such as Mini"),
-        (training(train_scorers=[3]), "scorers: expected a list such as [Accuracy()]"),
+        (training(object.__new__(Empty)), "calls super().__init__(shapes, length)."),
+        (training(train_scorers=[3]), "scorers: expected a list such as [brainstorm.scorers."),
         (adding(StopAfterEpoch(3)), "the name 'StopAfterEpoch' is taken. Give the hook"),
         (adding(StopAfterEpoch(3, "rolling_training")), "the name 'rolling_training' is taken"),
         (adding(StopAfterEpoch(3, "interrupted")), "the name 'interrupted' is taken"),
