@@ -239,6 +239,7 @@ def test_several_losses():
         (None, "scorers: expected a list such as [brainstorm.scorers.Accuracy()], got None."),
         ([Accuracy], "got one with the class Accuracy instead of an object, Accuracy(...)."),
         (["Accuracy"], "got one with 'Accuracy'."),
+        ([object.__new__(Scorer)], "derives from Scorer and calls super().__init__()."),
     ],
 )
 def test_what_is_no_list_of_scorers(scorers, text):

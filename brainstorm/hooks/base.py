@@ -184,7 +184,7 @@ class Hook(Describable):
             stepper: The stepper.
             logs: All logs so far, see `Logs`.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not define __call__")
 
     def on_error(self, net: Any, stepper: Any, logs: Any, error: BaseException) -> None:
         """Handle an error (or Ctrl-C) that ends the training; `finalize` follows."""

@@ -127,8 +127,11 @@ def check_scorers(scorers: Any) -> list[Scorer]:
         raise ValidationError(f"{expected} {shown(scorers)}.")
     scorers = list(scorers)
     for scorer in scorers:
-        if not isinstance(scorer, Scorer):
-            raise ValidationError(f"{expected} one with {shown(scorer)}.")
+        if not (isinstance(scorer, Scorer) and hasattr(scorer, "__name__")):
+            raise ValidationError(
+                f"{expected} one with {shown(scorer)}. A scorer of your own derives from Scorer "
+                f"and calls super().__init__()."
+            )
     return scorers
 
 

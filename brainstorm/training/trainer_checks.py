@@ -28,11 +28,11 @@ def check_is_idle(method: str, progress: Any, got: str) -> None:
 
 def check_hook(hook: Any, taken: Collection[str]) -> None:
     """Raise an error unless something is a hook, with a role and a name that is not taken."""
-    if not isinstance(hook, Hook):
+    if not (isinstance(hook, Hook) and hasattr(hook, "__name__")):
         raise TrainingError(
             f"Trainer.add_hook: expected a hook, got {shown(hook)}. A schedule is used by "
             f"ModifyStepperAttribute, a scorer by MonitorScores; a hook of your own derives "
-            f"from brainstorm.hooks.Hook."
+            f"from brainstorm.hooks.Hook and calls super().__init__()."
         )
     if hook.__name__ in taken:
         raise TrainingError(

@@ -93,7 +93,7 @@ def test_hooks_can_be_called_by_hand(net):
     with pytest.raises(StopIteration):
         hooks.StopAfterEpoch(2)(2, 10, net, None, {})
     assert hooks.StopAfterEpoch(2)(1, 10, net, None, {}) is None
-    with pytest.raises(NotImplementedError):
+    with pytest.raises(NotImplementedError, match="Hook does not define __call__"):
         hooks.Hook()(0, 0, net, None, {})
 
 

@@ -12,7 +12,7 @@ import brainstorm as bs
 from brainstorm.data_iterators import DataIterator, Undivided
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import TrainingError, ValidationError
-from brainstorm.hooks import MonitorLoss, MonitorScores, StopAfterEpoch
+from brainstorm.hooks import Hook, MonitorLoss, MonitorScores, StopAfterEpoch
 from brainstorm.scorers import Accuracy
 from brainstorm.training import AdamStepper, SgdStepper, Trainer
 from brainstorm.value_modifiers import ClipValues
@@ -199,6 +199,7 @@ NO_STEPPER = "Trainer: expected a stepper such as SgdStepper(0.1), got {}. The "
         (training([1]), "(list): expected a data iterator, such as Mini"),
         (training(object.__new__(Empty)), "calls super().__init__(shapes, length)."),
         (training(train_scorers=[3]), "scorers: expected a list such as [brainstorm.scorers."),
+        (adding(object.__new__(Hook)), "from brainstorm.hooks.Hook and calls super().__init__()."),
         (adding(StopAfterEpoch(3)), "the name 'StopAfterEpoch' is taken. Give the hook"),
         (adding(StopAfterEpoch(3, "rolling_training")), "the name 'rolling_training' is taken"),
         (adding(StopAfterEpoch(3, "interrupted")), "the name 'interrupted' is taken"),
