@@ -195,16 +195,32 @@ class ConstructionWrapper:
         The gradients of both add up; initializers, modifiers and decay apply once.
 
         Raises:
-            NetworkValidationError: `other` is not a layer.
+            NetworkValidationError: `other` is not a layer, or made of more or fewer layers.
         """
         if not isinstance(other, ConstructionWrapper):
             raise NetworkValidationError(
                 f"share_parameters_with: expected a layer, as FullyConnected(100) returns one, got "
                 f"{other!r}."
             )
-        self.layer.shared_parameters = other.layer
-        self.layer.merge_scopes(other.layer)
+        users, owners = self._members(), other._members()
+        if len(users) != len(owners):
+            raise NetworkValidationError(
+                f"share_parameters_with: {self.layer.name!r} is made of {len(users)} layers, but "
+                f"{other.layer.name!r} of {len(owners)}."
+            )
+        for user, owner in zip(users, owners, strict=True):
+            user.shared_parameters = owner
+            user.merge_scopes(owner)
         return self
+
+    def _members(self) -> list[LayerDetails]:
+        """Return the layers that this stands for; the last is `layer`."""
+        ends = itertools.chain(*(self.entries or {}).values())
+        members = [layer for end in ends for layer, _ in end._targets()]
+        for member in members:  # more are added meanwhile
+            following = [layer for *_, layer in member.outgoing]
+            members += [layer for layer in following if layer not in (*members, self.layer)]
+        return [*dict.fromkeys(members), self.layer]
 
     def __rshift__(self, other: ConstructionWrapper) -> ConstructionWrapper:
         if not isinstance(other, ConstructionWrapper):

@@ -28,6 +28,17 @@ def twins(layer_type=bl.FullyConnected, **kwargs):
     return classifier(first, second, features=(2,))
 
 
+def test_layers_that_several_are_made_of_share_parameters_each():
+    first, second = (bl.BidirectionalWrapper(bl.Gru, 1, name=name) for name in ("First", "Second"))
+    second.share_parameters_with(first)
+    net = checked(classifier(first, second, features=(2,)))
+    parameters = net.parameter_slices
+    assert {path.partition(".")[0] for path in parameters} == {
+        *("First_forward", "First_backward", "Projection")
+    }
+    assert_gradients(net)
+
+
 @pytest.mark.parametrize("layer_type", [bl.FullyConnected, bl.Recurrent, bl.Lstm])
 def test_shared_parameters_are_one_memory_with_summed_gradients(layer_type):
     net = checked(twins(layer_type))

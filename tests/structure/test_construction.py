@@ -3,7 +3,7 @@
 import pytest
 
 from brainstorm.errors import NetworkValidationError
-from brainstorm.layers import L2Decay
+from brainstorm.layers import BidirectionalWrapper, L2Decay, Lstm
 from brainstorm.structure.construction import ConstructionWrapper, LayerDetails, UniquelyNamed
 
 
@@ -78,6 +78,10 @@ def test_bad_names(name):
         (
             lambda: layer("a").share_parameters_with("b"),
             r"^share_parameters_with: expected a layer, .*, got 'b'\.$",
+        ),
+        (
+            lambda: BidirectionalWrapper(Lstm, 3).share_parameters_with(Lstm(3)),
+            r"^share_parameters_with: 'Bidirectional' is made of 5 layers, but 'Lstm' of 1\.$",
         ),
         (
             lambda: L2Decay(0.1),
