@@ -14,7 +14,7 @@ def DeltasScaling(factor: float, name: str | None = None) -> ConstructionWrapper
     """Add a layer that copies its input, and scales the deltas in the backward pass: factor * dy.
 
     A negative factor makes the layers before it increase the loss after it: the gradient reversal
-    of Ganin and Lempitsky (2015), for adversarial branches.
+    of Ganin and Lempitsky (2015), for adversarial branches. A factor of 0 stops the gradient.
 
     Args:
         factor: Factor of the deltas.
