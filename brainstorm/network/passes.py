@@ -83,7 +83,7 @@ class NetworkPasses(NetworkParameters):
                 other kinds than the handler's are converted by NumPy and cast to its dtype; unknown
                 names are ignored.
             all_inputs: Whether every input must be given; if not, the others keep their content if
-                T, B and S stay the same.
+                T, B and S stay the same; otherwise steppers refuse the batch.
 
         Raises:
             MissingDataError: An input is missing.
@@ -92,20 +92,22 @@ class NetworkPasses(NetworkParameters):
             OutOfMemoryError: There is no memory for these sizes.
         """
         with self._buffer_manager.turn:
-            T, B, S = (1 if all_inputs else size or 1 for size in self._buffer_manager.sizes)
+            before = self._buffer_manager.sizes
+            T, B, S = (1 if all_inputs else size or 1 for size in before)
             self._provide(data, *self._check_data(data, all_inputs, (T, B, S)))
-            self._made_up = [name for name in self._made_up if name not in data]
+            lost = self._made_up if self._buffer_manager.sizes == before else self.input_names
+            self._made_up = [name for name in lost if name not in data]
 
     def check_complete(self) -> None:
-        """Raise an error if the present batch is one of `predict`, without all data.
+        """Raise an error if the present batch is one of `predict`, or another without all data.
 
         Raises:
             MissingDataError: Data are missing.
         """
         if self._made_up:
             raise MissingDataError(
-                f"data for {', '.join(map(repr, self._made_up))} is missing: the present batch is "
-                f"that of net.predict. Call provide_external_data after it."
+                f"data for {', '.join(map(repr, self._made_up))} is missing: the present batch has "
+                f"none, because of net.predict or all_inputs=False. Call provide_external_data."
             )
 
     def _provide(self, data: Data, *sizes: int) -> None:

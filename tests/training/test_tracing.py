@@ -380,15 +380,20 @@ def test_a_method_that_a_stepper_was_given_is_called_at_every_step():
     assert len(calls) == 5
 
 
+@pytest.mark.parametrize("sequences", [4, 7])  # as before, and others
 @pytest.mark.parametrize("make", [SgdStepper, CountingStepper])
-def test_the_data_of_a_prediction_are_no_batch_to_train_on(make):
-    """Its targets are zeros."""
+def test_data_without_targets_are_no_batch_to_train_on(make, sequences):
+    """Those of a prediction are zeros, and those of another batch size are anything."""
     net, stepper = network(FullyConnected(4)), make(0.1)
     train(net, stepper, [batch()])
     before, given = net.get("parameters"), batch(seed=1)
-    net.predict(given["default"])
-    net.provide_external_data({"default": given["default"]}, all_inputs=False)
-    text = "data for 'targets' is missing: the present batch is that of net.predict. Call provide_e"
+    if sequences == net.batch_size:
+        net.predict(given["default"])
+    part = np.repeat(given["default"][:, :1], sequences, axis=1)
+    net.provide_external_data({"default": part}, all_inputs=False)
+    text = (
+        "data for 'targets' is missing: the present batch has none, because of net.predict or all"
+    )
     with pytest.raises(MissingDataError, match=text):
         stepper.run()
     np.testing.assert_array_equal(net.get("parameters"), before)
