@@ -122,14 +122,14 @@ def _get_rows(batch: Batch, name: str, mask_name: str | None) -> np.ndarray:
     """Return all values of a batch that count, as (values, channels)."""
     array = batch[name]
     if mask_name is not None:
-        mask = np.asarray(batch[mask_name])[..., 0] != 0
-        shape = array.shape[: max(mask.ndim, 2)]  # the mask of whole sequences has one axis
-        if mask.shape != shape[-mask.ndim :]:
+        *axes, values = batch[mask_name].shape
+        shape = array.shape[: max(len(axes), 2)]  # the mask of whole sequences has one axis
+        if values != 1 or tuple(axes) != shape[-len(axes) :]:
             raise IteratorValidationError(
                 f"channel_statistics, data {name!r}: expected a mask {(*shape, 1)}, got "
                 f"{mask_name!r} {batch[mask_name].shape}. Compute those of other data apart."
             )
-        array = array[np.broadcast_to(mask, shape)]
+        array = array[np.broadcast_to(np.asarray(batch[mask_name])[..., 0] != 0, shape)]
     return np.asarray(array, np.float64).reshape(-1, array.shape[-1])
 
 

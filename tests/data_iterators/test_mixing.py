@@ -203,6 +203,7 @@ PLAIN = Undivided(default=IMAGES)
         (Undivided(x=X, m=0 * X[..., :1]), ["x"], "m", ".* got 0 values per channel"),
         (Minibatches(6, over_s=["x"], x=X, m=X[:2, :, :1]), ["x"], "m",
          r"data 'x': expected a mask \(4, 6, 1\), got 'm' \(2, 6, 1\)\. Compute those of other"),
+        (Undivided(x=X, m=X > 0), ["x"], "m", r".* a mask \(4, 6, 1\), got 'm' \(4, 6, 2\)"),
         (X, ["x"], None, r"expected a data iterator, such as Undivided.*, got ndarray\.$"),
     ],
 )  # fmt: skip
