@@ -10,6 +10,7 @@ import numpy as np
 from brainstorm.data_iterators.base_iterator import Batch, DataIterator
 from brainstorm.data_iterators.batches import PlannedBatches
 from brainstorm.data_iterators.data_checks import NUMBERS, check_data, check_finite
+from brainstorm.data_iterators.sequences import Chunk
 from brainstorm.utils import as_array
 
 
@@ -23,6 +24,7 @@ class IterableBatches(DataIterator):
         batches: An iterable, to be iterated once per epoch, of dictionaries: data name to numbers
             (T, B, features...), as NumPy arrays or anything that `numpy.asarray` converts. Or a
             function without arguments that returns such an iterable, e.g. a generator function.
+            A `Chunk` says whether it continues the sequences of the batch before.
         per_sequence: Names of the data that are (B, features...), one row for each sequence.
 
     Raises:
@@ -60,7 +62,7 @@ class IterableBatches(DataIterator):
                     f"expected batches with the features {self.data_shapes} as in the first one, "
                     f"got {shapes}"
                 )
-            yield arrays
+            yield Chunk(arrays, batch.continues) if isinstance(batch, Chunk) else arrays
 
 
 class DatasetMinibatches(PlannedBatches):

@@ -5,7 +5,7 @@ from itertools import chain, repeat
 import numpy as np
 import pytest
 
-from brainstorm.data_iterators import DatasetMinibatches, Flip, IterableBatches
+from brainstorm.data_iterators import Chunk, DatasetMinibatches, Flip, IterableBatches
 from tests.data_iterators.iterating import refused
 
 X = np.arange(24.0).reshape(1, 6, 4)
@@ -34,6 +34,12 @@ def test_batches_of_an_iterable(source, length):
         found = list(iterator())
         assert all(type(array) is np.ndarray for batch in found for array in batch.values())
         assert np.array_equal(np.concatenate([b["default"] for b in found], axis=1), X)
+
+
+def test_chunks_stay_chunks():
+    chunks = [Chunk({"default": X}, continues) for continues in (False, True, True)]
+    found = Flip(IterableBatches(chunks), {})()
+    assert [chunk.continues for chunk in found] == [False, True, True]
 
 
 def test_batches_of_a_loader_of_pytorch():
