@@ -48,7 +48,7 @@ def dropped(keep_prob: float) -> Formula:
 
 
 class DropoutLayerImpl(Layer):
-    """Implements `Dropout`; the backward pass belongs to a forward pass with training_pass=True."""
+    """Implements `Dropout`."""
 
     is_traceable = True
     expected_kwargs = {
@@ -84,7 +84,9 @@ class DropoutLayerImpl(Layer):
         if training_pass:
             self.handler.generate_probability_mask(mask, self.keep_prob, stream=self.stream)
             self.handler.compute(dropped(self.keep_prob), [x, mask], [y])
-        elif not self.is_inplace:
+            return
+        self.handler.fill(mask, self.keep_prob)  # deltas are those of what nothing is dropped from
+        if not self.is_inplace:
             self.handler.copy_to(x, y)
 
     def backward_pass(self, buffers: BufferView) -> None:

@@ -164,7 +164,7 @@ class NetworkPasses(NetworkParameters):
     def backward_pass(self, accumulate: bool = False, modify: bool = True) -> None:
         """Compute all gradients (and deltas) of the sum of all losses.
 
-        The last forward pass should have had ``training_pass=True``.
+        They belong to the last forward pass: in training it had ``training_pass=True``.
 
         Args:
             accumulate: Whether to add to the gradients instead of overwriting them.

@@ -29,6 +29,8 @@ def test_training_drops_and_scales(drop_prob, shared):
 def test_outside_training_nothing_is_dropped():
     harness = run(Dropout(0.3), {"default": X}, training_pass=False)
     np.testing.assert_array_equal(harness.get("outputs.default"), X)
+    dy = run_backward(harness)["default"]
+    np.testing.assert_allclose(harness.get("input_deltas.default"), dy)
 
 
 def masks(seed, change=lambda net: None):
