@@ -29,7 +29,7 @@ class MultiHot(Wrapper):
         self._check_values("vocabulary size", self.vocab_size_dict, integer(1))
         for name, size in self.vocab_size_dict.items():
             self._check_features(name, self.data_shapes[name])
-            self.data_shapes[name] = (int(size),)
+            self.data_shapes[name] = (*self.data_shapes[name][:-1], int(size))
 
     def _check_features(self, name: str, shape: tuple[int, ...]) -> None:
         if len(shape) != 1:
@@ -45,13 +45,15 @@ class MultiHot(Wrapper):
             raise self._fail(
                 f"expected whole numbers from 0 to {size - 1}, got {array[wrong][0]}", name
             )
-        encoded = np.zeros((*array.shape[:2], size), dtype=bool)
-        np.put_along_axis(encoded, classes, True, axis=2)
+        encoded = np.zeros((*array.shape[:-1], size), dtype=bool)
+        np.put_along_axis(encoded, classes, True, axis=-1)
         return encoded
 
 
 class OneHot(MultiHot):
-    """Turn classes (T, B, 1) into vectors (T, B, vocabulary size) that are True at the class.
+    """Turn classes (T, B, ..., 1) into vectors (T, B, ..., vocabulary size), True at the class.
+
+    Maps of labels (T, B, rows, columns, 1) become one such vector for each pixel.
 
     Args:
         iter: The iterator to wrap.
@@ -62,9 +64,9 @@ class OneHot(MultiHot):
     """
 
     def _check_features(self, name: str, shape: tuple[int, ...]) -> None:
-        if shape != (1,):
+        if shape[-1] != 1:
             raise self._fail(
-                f"expected one class number (T, B, 1), got features {shape}. Several of them at "
-                f"once are for MultiHot.",
+                f"expected one class number (T, B, ..., 1), got features {shape}. Several of them "
+                f"at once are for MultiHot.",
                 name,
             )

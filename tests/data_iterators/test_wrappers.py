@@ -348,6 +348,13 @@ def test_one_hot(dtype):
     assert np.array_equal(encoded.argmax(axis=2), CLASSES[..., 0])
 
 
+def test_one_hot_of_each_pixel():
+    maps = np.random.RandomState(0).randint(0, 3, (2, 6, 4, 5, 1))
+    wrapper = di.OneHot(source(targets=maps), {"targets": 3})
+    assert wrapper.data_shapes["targets"] == (4, 5, 3)
+    assert np.array_equal(only(wrapper, "targets"), maps == np.arange(3))
+
+
 def test_multi_hot():
     encoded = only(di.MultiHot(source(), {"labels": 4}), "labels")
     assert encoded.dtype == bool
@@ -395,7 +402,7 @@ STD = "standard deviation: expected a finite number >= 0, got "
         *((di.RandomCrop, [wrong], PART + re.escape(f"{wrong}"))
           for wrong in [(5, 5), (0, 5), (1, 2, 3), 3, (1.0, 2.0)]),
         (di.OneHot, [4],
-         r"expected one class number \(T, B, 1\), got features \(4, 5, 3\)\. Sever"),
+         r"expected one class number \(T, B, ..., 1\), got features \(4, 5, 3\)\. Sever"),
         (di.MultiHot, [4], r"expected class numbers \(T, B, n\), got features \(4, 5, 3\)"),
         *((di.OneHot, [wrong], f"vocabulary size: expected an int >= 1, got {wrong}")
           for wrong in (0, 2.5)),
