@@ -82,6 +82,12 @@ def test_a_scorer_returns_a_number_unless_it_aggregates_arrays(found, got):
         scored(net, Mine())
 
 
+def test_a_scorer_returns_rows_of_one_length():
+    net, scores = FakeNet(np.zeros((1, 1, 1)), losses={}), {"Mine": [(1.0,) * 4, (1.0,) * 3]}
+    with pytest.raises(ValidationError, match="'Mine': expected .* as many columns.* got 3 and 4"):
+        aggregate_losses_and_scores(scores, net, [RSquared(name="Mine")])
+
+
 # -- single scorers -----------------------------------------------------------------------------
 
 

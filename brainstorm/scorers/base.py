@@ -232,7 +232,7 @@ def aggregate_losses_and_scores(
     Input leads into the layer before the Loss: then it is the mean over the unmasked steps.
 
     Raises:
-        ValidationError: There was no batch.
+        ValidationError: There was no batch, or a scorer returned rows of different lengths.
     """
     losses = net.name_losses([0.0] * len(net.loss_layers))  # only for their names
     if not scores and (losses or scorers):
@@ -246,6 +246,12 @@ def aggregate_losses_and_scores(
         results[PER_STEP] = Scorer.aggregate(scores[PER_STEP])
     for scorer in scorers:
         rows = list(scores[scorer.__name__])
+        if len(lengths := {len(row) for row in rows}) > 1:
+            raise ValidationError(
+                f"scorer {scorer.__name__!r}: expected arrays with as many columns for each batch, "
+                f"got {' and '.join(map(str, sorted(lengths)))}. For values of each row return an "
+                f"array (rows, values)."
+            )
         is_known = not np.isnan(rows).any()
         results[scorer.__name__] = scorer.aggregate(rows) if rows and is_known else float("nan")
     return results
