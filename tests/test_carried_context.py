@@ -156,7 +156,10 @@ def test_a_state_that_does_not_fit(net: Network) -> None:
     net.carry_context(state, continues=False)
     net.provide_external_data({name: array[:, :2] for name, array in DATA.items()})
     for wrong, text in (
-        ([], r"context for 'Lstm.*expected .*got none"),
+        (
+            [],
+            r"context for 'Lstm.*expected .*got none\. The first batch, in training of each epoch",
+        ),
         ((), r"^carry_context: expected a list, which is .*, got \(\)\.$"),
         (state, r"\(1, 2, \d+\), got \(1, 5, \d+\)\. A context"),
     ):

@@ -336,9 +336,12 @@ class BufferManager:
             given = context[i] if len(context) == len(self.hubs) else None
             if given is None or tuple(given.shape) != expected:
                 got = "none" if given is None else tuple(given.shape)
+                hint = "A context fits the network and the batch size that it came from."
+                if not context:
+                    hint = "The first batch, in training of each epoch, needs continues=False."
                 raise NetworkValidationError(
                     f"context for {hub.sources[0]!r}: expected an array of shape {expected}, got "
-                    f"{got}. A context fits the network and the batch size that it came from."
+                    f"{got}. {hint}"
                 )
             self.handler.copy_to(given, hub.context_rows(self.buffers[i]))
 
