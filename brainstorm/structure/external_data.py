@@ -152,6 +152,8 @@ def _advice(shape: tuple[int, ...], structure: BufferStructure) -> str:
         return " For a single row add two axes: array[None, None]."
     if structure.buffer_type == TIME and tuple(shape[1:]) == features:
         return " Add an axis: array[None] without time steps, array[:, None] for one sequence."
+    if structure.buffer_type == TIME and sorted(shape[2:]) == sorted(features):
+        return " Move the axes; channels of images are the last: np.moveaxis(array, 2, -1)."
     if structure.buffer_type == TIME and np.prod(shape[2:]) == structure.feature_size:
         sizes = ", ".join(map(str, (*structure.scaling_shape, *features)))
         return f" The same values fit as array.reshape({sizes})."

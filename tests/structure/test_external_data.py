@@ -79,6 +79,8 @@ REFUSALS = [
      f"data 'default': {SHAPES}(8, 8, 1). For a single row add two axes: array[None, None]."),
     (data(default=np.zeros((4, 5, 64))),
      f"data 'default': {SHAPES}(4, 5, 64). The same values fit as array.reshape(T, B, 8, 8, 1)."),
+    (data(default=np.zeros((4, 5, 1, 8, 8))),
+     f"data 'default': {SHAPES}(4, 5, 1, 8, 8). Move the axes; channels of images are the last"),
     (data(default=np.float32(1)), f"data 'default': {SHAPES}()."),
     (data(fixed=np.zeros((2, 3))), "data 'fixed': expected (3, 2), got (2, 3)."),
     (data(T=0), "data 'default': is empty, its shape is (0, 5, 8, 8, 1)."),
