@@ -119,9 +119,10 @@ def check_inputs(layer: Any) -> None:
         if port not in layer.in_shapes:
             if port in layer.optional_inputs:
                 continue
+            declared = ", or declare a parameter" if "parameters" in layer.expected_kwargs else ""
             raise layer.fail(
                 f"expected {expected}, but nothing is connected. "
-                f"Connect something: ... >> {port!r} - {layer.name}.",
+                f"Connect something: ... >> {port!r} - {layer.name}{declared}.",
                 port,
             )
         if not template.matches(layer.in_shapes[port]):
