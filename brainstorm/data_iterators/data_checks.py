@@ -118,8 +118,8 @@ def _check_array(owner: DataIterator, name: str, array: Any) -> None:
     if len(shape) < 2 + owner.batch_axis(name):
         remedy = {
             1: "Add a time axis and a feature axis: x[None, :, None].",
-            2: f"Add a time axis for rows that are not sequences: x[None]. If there is one row for "
-            f"each sequence, say so: per_sequence=[{name!r}].",
+            2: f"Add an axis: x[None] for rows that are not sequences, x[:, None] for the steps of "
+            f"one. If there is one row for each sequence, say so: per_sequence=[{name!r}].",
         }.get(len(shape), "")
         if (len(shape) == 2 and shape[0] == 1) or (len(shape) == 1 and is_alone):
             remedy = "Add a feature axis: x[..., None]."

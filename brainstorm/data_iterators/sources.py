@@ -47,6 +47,7 @@ class IterableBatches(DataIterator):
             raise self._fail("expected at least one batch, got none")
         shapes = {name: self.feature_shape(name, array) for name, array in first.items()}
         super().__init__(shapes, len(batches) if hasattr(batches, "__len__") else None)
+        self.gives_sequences = isinstance(first, Chunk)
 
     def __call__(self, handler: Any = None) -> Iterator[Batch]:
         for batch in self._begin():

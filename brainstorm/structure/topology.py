@@ -106,6 +106,19 @@ def warn_of_one_sequence(layers: Layers, T: int, B: int) -> None:
         )
 
 
+def warn_of_single_steps(layers: Layers, T: int) -> None:
+    """Warn if layers compute over time, but all data of a training have a single step."""
+    timed = [la for la in layers.values() if la.time_coupled and not la.is_over_source]
+    if T == 1 and timed:
+        names = ", ".join(f"{layer.name!r} ({layer.type_name})" for layer in timed)
+        warn_once(
+            layers[INPUT],
+            f"layer {INPUT!r}: all data have one time step, but {names} computes over time. If the "
+            f"rows are the steps of one sequence, use the shape (steps, 1, ...): "
+            f"data.swapaxes(0, 1). {see('steps-given-as-rows')}",
+        )
+
+
 def warn_of_parts(layers: Layers) -> None:
     """Warn if state is carried on in sequences whose parts give other outputs than the whole."""
     timed = [la for la in layers.values() if la.time_coupled and not la.is_over_source]

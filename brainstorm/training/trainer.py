@@ -20,8 +20,8 @@ from brainstorm.interrupts import uninterrupted
 from brainstorm.network.network import check_network
 from brainstorm.randomness import global_rnd
 from brainstorm.scorers import aggregate_losses_and_scores, merge_scores
-from brainstorm.scorers.base import check_scorers
-from brainstorm.structure.topology import warn_of_one_sequence
+from brainstorm.scorers.base import PER_STEP, check_scorers
+from brainstorm.structure.topology import warn_of_one_sequence, warn_of_single_steps
 from brainstorm.training.base_stepper import TrainingStepper
 from brainstorm.training.checkpoint import DataProgress, capture_part, load_run, save_run
 from brainstorm.training.logs import Logs
@@ -256,6 +256,8 @@ class Trainer(ShownAsTree, Describable):
         self.team.merge_statistics(net)
         scores = merge_scores(self.team.gather(progress.scores))
         averages = aggregate_losses_and_scores(scores, net, self.train_scorers)
+        if PER_STEP not in averages and not is_said:
+            warn_of_single_steps(net.layers, net.time_size)
         hooks.record(ROLLING, averages, self.verbose)
         if statistics := net.dump_statistics():
             hooks.record(STATISTICS, statistics, self.verbose)

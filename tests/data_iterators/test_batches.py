@@ -205,7 +205,7 @@ class Tensor:
 @pytest.mark.parametrize(
     ("x", "text"),
     [
-        (X[..., 0], "got shape (2, 3). Add a time axis for rows that are not sequences: x[None]."),
+        (X[..., 0], "got shape (2, 3). Add an axis: x[None] for rows that are not sequences, x["),
         (X[0, :, 0], "got shape (3,). Add a time axis and a feature axis: x[None, :, None]."),
         (X[:1, :, 0], "got shape (1, 3). Add a feature axis: x[..., None]."),
         ([[[1]]], "got a list. Convert it with numpy.asarray."),

@@ -94,9 +94,9 @@ def test_rows_that_are_no_sequences_need_no_time_axis():
 
 
 SAY_SO = (
-    "expected a numeric array (T, B, features...), got shape (7, 1). Add a time axis for rows that "
-    "are not sequences: x[None]. If there is one row for each sequence, say so: "
-    "per_sequence=['targets']."
+    "expected a numeric array (T, B, features...), got shape (7, 1). Add an axis: x[None] for rows "
+    "that are not sequences, x[:, None] for the steps of one. If there is one row for each "
+    "sequence, say so: per_sequence=['targets']."
 )
 ROWS = "expected a numeric array (B, features...), got shape (7,). Add a feature axis: x[..., None]"
 

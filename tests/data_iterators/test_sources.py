@@ -69,7 +69,7 @@ def test_batches_of_a_loader_of_pytorch():
         ([], "IterableBatches: expected at least one batch, got none"),
         ([X], "IterableBatches: expected dictionaries of arrays by data name, got a ndarray"),
         ([{}], "expected at least one named array"),
-        ([{"default": X[0]}], r"data 'default': expected a numeric .*got shape \(6, 4\). Add a ti"),
+        ([{"default": X[0]}], r"data 'default': expected a numeric .*got shape \(6, 4\). Add an a"),
         ([{"default": X, "n": X[:, :2]}], r"data 'n': expected \(T, B\) = \(1, 6\)"),
     ],
 )

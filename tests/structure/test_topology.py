@@ -5,7 +5,13 @@ from functools import partial
 import pytest
 
 from brainstorm import layers as bl
-from brainstorm.data_iterators import AddGaussianNoise, Minibatches, SequenceChunks
+from brainstorm.data_iterators import (
+    AddGaussianNoise,
+    Chunk,
+    IterableBatches,
+    Minibatches,
+    SequenceChunks,
+)
 from brainstorm.errors import NetworkValidationError
 from brainstorm.hooks import StopAfterEpoch
 from brainstorm.network import Network
@@ -165,10 +171,25 @@ def test_rows_given_as_steps_are_a_warning_once_for_each_network(warnings):
     ]
 
 
+def test_steps_given_as_rows_are_a_warning(warnings):
+    for net in (linear(), linear(bl.Recurrent(3, name="R"))):
+        train_on(net, 1, 30)
+    (text,) = warnings()
+    assert text.startswith(
+        "layer 'Input': all data have one time step, but 'R' (Recurrent) computes over time. If the"
+    )
+
+
+def chunks_of(**x):
+    return IterableBatches([Chunk(x, continues=False)])
+
+
 @pytest.mark.parametrize(
     ("more", "T", "B", "iterator"),
     [
         ([], 1, 30, WHOLE),
+        ([bl.Recurrent(3)], 1, 30, chunks_of),
+        ([bl.Recurrent(3)], 1, 30, partial(SequenceChunks, 1)),
         ([], 30, 2, partial(Minibatches, 1)),  # sequences of which each is a batch
         ([], 4, 1, WHOLE),
         ([bl.Recurrent(3)], 30, 1, WHOLE),
