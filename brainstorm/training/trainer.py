@@ -20,7 +20,7 @@ from brainstorm.interrupts import uninterrupted
 from brainstorm.network.network import check_network
 from brainstorm.randomness import global_rnd
 from brainstorm.scorers import aggregate_losses_and_scores, merge_scores
-from brainstorm.scorers.base import PER_STEP, check_scorers
+from brainstorm.scorers.base import check_scorers
 from brainstorm.structure.topology import warn_of_one_sequence, warn_of_single_steps
 from brainstorm.training.base_stepper import TrainingStepper
 from brainstorm.training.checkpoint import DataProgress, capture_part, load_run, save_run
@@ -219,7 +219,7 @@ class Trainer(ShownAsTree, Describable):
 
     def _run_epoch(self, progress: DataProgress, hooks: RunningHooks) -> bool:
         """Run an epoch or the rest of it; return whether the training ends."""
-        net, stop = progress.net, False
+        net, stop, longest = progress.net, False, 0
         if not progress.in_epoch:
             net.reset_statistics()
             with uninterrupted(most=2, numbers=()):  # an epoch that is counted begins
@@ -237,6 +237,7 @@ class Trainer(ShownAsTree, Describable):
                 if not self.stepper.is_within_update:
                     self.current_update_nr += 1
                     net.apply_weight_modifiers()
+            longest = max(longest, net.time_size)
             if not self.stepper.is_within_update:
                 stop = hooks.emit("update")
             if stop:
@@ -252,12 +253,12 @@ class Trainer(ShownAsTree, Describable):
         is_said = getattr(iterator, "gives_sequences", False)
         if progress.given == 1 and self.team.size == 1 and not is_said:
             warn_of_one_sequence(net.layers, net.time_size, net.batch_size)
+        if not is_said:
+            warn_of_single_steps(net.layers, longest)
         progress.in_epoch = False
         self.team.merge_statistics(net)
         scores = merge_scores(self.team.gather(progress.scores))
         averages = aggregate_losses_and_scores(scores, net, self.train_scorers)
-        if PER_STEP not in averages and not is_said:
-            warn_of_single_steps(net.layers, net.time_size)
         hooks.record(ROLLING, averages, self.verbose)
         if statistics := net.dump_statistics():
             hooks.record(STATISTICS, statistics, self.verbose)
