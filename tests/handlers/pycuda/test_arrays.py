@@ -158,7 +158,9 @@ def test_a_capsule_that_nobody_takes_is_freed(handler):
 
 
 @pytest.mark.filterwarnings("error")
-def test_memory_is_freed_by_any_thread(handler, shim):
+def test_memory_is_freed_by_any_thread(handler, shim, request):
+    gc.disable()  # or it may be freed at any time
+    request.addfinalizer(gc.enable)
     gc.collect()
     before = shim.counters()["live_bytes"]
     cycle = [handler.zeros((10_000,))]
