@@ -49,7 +49,10 @@ def _check_sharing(layers: Layers, name: str, parameter: str, path: str) -> str:
     if parameter not in layer.parameter_shapes:
         raise layer.fail(what + unknown("parameter", parameter, layer.parameter_shapes))
     if theirs not in layers[owner].parameter_shapes:
-        raise layer.fail(what + unknown("parameter", theirs, layers[owner].parameter_shapes))
+        known = layers[owner].parameter_shapes
+        has_fewer = set() < known.keys() < layer.parameter_shapes.keys()
+        remedy = f" Let {owner!r} share those of {name!r}." * has_fewer
+        raise layer.fail(what + unknown("parameter", theirs, known) + remedy)
     if owner == name or theirs in layers[owner].shared_parameters:
         raise layer.fail(what + "it is not the owner. Name the layer that owns the parameter.")
     ours, other = layer.parameter_shapes[parameter], layers[owner].parameter_shapes[theirs]

@@ -190,7 +190,9 @@ class ConstructionWrapper:
         return cls(LayerDetails(type_name.removesuffix(IMPLEMENTATION_SUFFIX), name, **kwargs))
 
     def share_parameters_with(self, other: ConstructionWrapper) -> ConstructionWrapper:
-        """Use the parameters of another layer with the same shapes; return this layer.
+        """Use the parameters of another layer, which has all of them in the same shapes.
+
+        It may have more: an `Embedding` shares the matrix of a `FullyConnected` with a bias.
 
         The gradients of both add up; initializers, modifiers and decay apply once.
 

@@ -19,6 +19,7 @@ from tests.networks import (
     forward,
     provide,
     wire_input,
+    wire_loss,
 )
 
 
@@ -37,6 +38,19 @@ def test_layers_that_several_are_made_of_share_parameters_each():
         *("First_forward", "First_backward", "Projection")
     }
     assert_gradients(net)
+
+
+def test_an_embedding_shares_the_matrix_of_the_last_layer_but_has_no_bias_for_it():
+    def tied(user, owner):
+        inp, embedding = wire_input((1,)), bl.Embedding(3, 2, name="Embedding")
+        layers = {"first": embedding, "last": bl.FullyConnected(3, "linear", name="Last")}
+        layers[user].share_parameters_with(layers[owner])
+        return checked(wire_loss(inp, chain(inp, embedding, bl.Gru(2), layers["last"])))
+
+    classes = np.arange(6).reshape(3, 2, 1) % 3
+    assert_gradients(tied("first", "last"), {"default": classes, "targets": classes[::-1]})
+    with pytest.raises(LayerValidationError, match="Let 'Embedding' share those of 'Last'"):
+        tied("last", "first")
 
 
 @pytest.mark.parametrize("layer_type", [bl.FullyConnected, bl.Recurrent, bl.Lstm])
