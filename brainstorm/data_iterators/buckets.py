@@ -128,11 +128,12 @@ class BucketedMinibatches(PlannedBatches):
             array, features = arrays[number], self._features(name, arrays[0])
             axis = self.batch_axis(name)
             if array.dtype.kind not in NUMBERS or array.ndim < 1 + axis or 0 in array.shape:
-                remedy = f". If there is one row for each sequence, say so: per_sequence=[{name!r}]"
+                feature = "For one number at each step add an axis: x[:, None]. " * array.ndim
+                row = f"If there is one row for each sequence, say so: per_sequence=[{name!r}]"
                 raise self._fail(
                     f"sequence {number}: expected numbers ({f'{self.axes(name)[0]}, ' * axis}"
                     f"features...), got shape {array.shape} and dtype {array.dtype}"
-                    f"{remedy * (axis and array.ndim < 2)}",
+                    f"{f'. {feature}{row}' * (axis and array.ndim < 2)}",
                     name,
                 )
             found, dtype = self._features(name, array), arrays[0].dtype

@@ -99,7 +99,7 @@ SAME = r"'x': sequence 1: expected features \(2,\) and dtype float64 as in the f
         ({"x": [A], "pool": 0}, "BucketedMinibatches.pool: expected an int >= 1, got 0"),
         *(({"x": [A], "y": wrong}, f"{LIST}{wrong}") for wrong in (3, None)),
         ({"x": [A], "y": np.array(3)}, rf"{LIST}array\(3\)"),
-        ({"x": [A, A[:, 0]]}, rf"{NUMBERS}\(3,\)"),
+        ({"x": [A, A[:, 0]]}, rf"{NUMBERS}\(3,\) .* add an axis: x\[:, None\]\. If"),
         ({"x": [A], "y": [np.array(2)]}, r"got shape \(\) and dtype int64. If there is one row for "
          r"each sequence, say so: per_sequence=\['y'\]"),
         ({"x": [A, A[:0]]}, rf"{NUMBERS}\(0, 2\)"),
