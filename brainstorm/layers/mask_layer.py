@@ -15,8 +15,8 @@ from brainstorm.structure import BufferStructure, ConstructionWrapper, Structure
 def Mask(name: str | None = None) -> ConstructionWrapper:
     """Add a layer that multiplies its input by a mask: ``y = x * mask``, broadcast.
 
-    Where the mask is 0, y is 0, even if x is NaN or infinite. But give finite data and targets there,
-    such as 0: in the gradients of layers before this one, NaN times a delta of 0 is NaN.
+    Where the mask is 0, y is 0, even if x is NaN or infinite. But give finite data and targets
+    there, such as 0: in the gradients of layers before this one, NaN times a delta of 0 is NaN.
 
     Args:
         name: Layer name; made unique within the network.
