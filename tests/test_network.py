@@ -642,7 +642,7 @@ def test_predict_says_what_it_misses():
          "unknown layer 'Outt'.*Did you mean 'Out'"),
         (net, (x, "Out"), UnknownPathError,
          "output 'Out': expected the path of an output, such as Out.outputs.predictions"),
-        (net, ({"x": x},), UnknownPathError, "unknown input 'x'"),
+        (net, ({"x": x},), UnknownPathError, "unknown input 'x'.* Pass a dict from names"),
         (net, (targets, "Out.outputs.predictions"), MissingDataError,
          r"'default' is missing: it is input 'default' of layer 'Rnn' \(Recurrent\)\. Pass a"),
         (Network.from_layer(inp), (x,), NetworkValidationError,

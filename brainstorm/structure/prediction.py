@@ -48,7 +48,8 @@ class Prediction(NamedTuple):
         if not given:
             if not names:
                 raise MissingDataError(f"expected data for {', '.join(inputs)}, got none.")
-            raise UnknownPathError(unknown("input", names[0], inputs))
+            what = unknown("input", names[0], inputs)
+            raise UnknownPathError(f"{what} Pass a dict from names of inputs to arrays.")
         missing = tuple(name for name in inputs if name not in given)
         needed = find_ancestors(layers, (layer for layer, _ in places.values()))
         _check_missing(layers, places, missing)
