@@ -24,7 +24,10 @@ _NOT_ALL = (
     "repeat this one for every step with RepeatOverTime."
 )
 _HAS_TIME = " Make one vector of each sequence with TimePooling."
-_NO_CHANNELS = " The channel axis is missing: for one channel, use array[..., None]."
+_NO_CHANNELS = (
+    " The channel axis is missing: for one channel, use array[..., None]. (It does not move along "
+    "time: give a signal as (1, B, steps, channels).)"
+)
 
 
 def gets_source(expected: Templates, given: Structures) -> bool:

@@ -141,6 +141,8 @@ SHAPES = [
       for layer in (bl.Convolution2D(8, (1, 1)), bl.Pooling2D((1, 1)))),
     (bl.Convolution2D(8, (3, 3)), (8, 8), "default", "(T, B, H, W, C)",
      " The channel axis is missing: for one "),
+    (bl.Convolution1D(8, 3), VECTOR, "default", "(T, B, L, C)",
+     " The channel axis is missing: for one channel, use array[..., None]. (It does not move "),
     (bl.Convolution2D(2, (1, 1)), ("B", 4), "default", "(B, H, W, C)", ""),
     (bl.Pooling2D((5, 5)), ("B", 4, 4, 1), "default", "(B, H, W, C) with H >= 5", ""),
     (bl.Pooling2D(9, "max", 2, ceil_mode=True), IMAGE, "default", "(T, B, H, W, C) with H >= 8",
