@@ -364,7 +364,8 @@ class NetRegressor(_base.RegressorMixin, _NetEstimator):
         if is_new:
             self._has_columns = y.ndim == 2
             share = weights[:, None] / max(weights.sum(), np.finfo(float).tiny)
-            self.y_mean_ = (share * targets).sum(axis=0)
+            origin = targets[0]  # so that the mean of a constant is that constant
+            self.y_mean_ = origin + (share * (targets - origin)).sum(axis=0)
             deviations = np.sqrt((share * (targets - self.y_mean_) ** 2).sum(axis=0))
             self.y_scale_ = np.where(deviations > 0, deviations, 1.0)
         if targets.shape[1] != len(self.y_mean_):

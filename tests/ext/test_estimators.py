@@ -241,6 +241,11 @@ def test_another_rate_or_stepper_between_two_parts_is_taken():
     assert not np.array_equal(model.predict(X), before)
 
 
+def test_a_constant_first_part_of_targets_is_not_scaled_by_rounding_errors():
+    model = NetRegressor("F5", random_state=0).partial_fit(X[:11], np.full(11, 0.1))
+    assert model.y_scale_ == 1
+
+
 def test_parts_may_lack_classes():
     model = NetClassifier(**SMALL)
     is_yes = LABELS == "positive"
