@@ -273,6 +273,7 @@ class Wrapper(DataIterator):
         seen = {name: array[None] if name in alone else array for name, array in batch.items()}
         with np.errstate(under="ignore"):  # as by default
             found = self.transform_batch(seen)
+        self._check_names(found, {**self.data_shapes, **seen})
         for name, array in found.items():
             changed[name] = array[0] if name in alone else array
         return changed

@@ -448,3 +448,19 @@ def test_images_and_label_maps_are_not_mirrored_apart_by_default():
 def test_images_are_the_default():
     with refused("^Flip: unknown data name 'default'. Choices are: x"):
         di.Flip(di.Undivided(x=IMAGES))
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"defalt": IMAGES}, "unknown data name 'defalt'.*'default'"),
+        (None, "expected a dictionary"),
+    ],
+)
+def test_changes_of_data_that_a_batch_does_not_have(changed, text):
+    class Misspelt(di.Wrapper):
+        def transform_batch(self, batch):
+            return changed
+
+    with refused(f"^Misspelt: {text}"):
+        next(Misspelt(source(), {"default": 1})())
