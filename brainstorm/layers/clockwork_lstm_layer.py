@@ -13,7 +13,8 @@ def ClockworkLstm(
     """Add an LSTM layer with peepholes and clocks.
 
     Where t is a multiple of timing, a unit computes as in `Lstm`. Elsewhere it keeps both cell and
-    output of t - 1. All units compute at t = 0, the first step of a pass.
+    output of t - 1. All units compute at t = 0, the first step of a sequence; a pass that starts
+    from the context of another one continues its clocks.
 
     Args:
         size: Number of cells.
@@ -24,8 +25,8 @@ def ClockworkLstm(
     Outputs: default ('T', 'B', size), context 1
     Parameters: those of `Lstm`; timing (size,), positive and without a gradient: the number of
         steps between computations of a unit
-    Internals: those of `Lstm` with a mask; time ('T', 'B', 1); active ('T', 'B', size), which is 0
-        where units hold their state
+    Internals: those of `Lstm` with a mask; time ('T', 'B', 1), context 1, the number of steps so
+        far; active ('T', 'B', size), which is 0 where units hold their state
     """
     return ConstructionWrapper.create(
         ClockworkLstmLayerImpl, name=name, size=size, activation=activation
