@@ -228,3 +228,5 @@ def test_layers_that_carry_all_they_need_are_none_nor_is_attention_alone(caplog)
     assert not warnings
     alone = linear_behind(attention())
     assert not outputs_and_warnings(alone, caplog)[1]
+    alone.forward_pass(context=alone.get_context())
+    assert "in 'Attention' (MultiHeadSelfAttention) each part is on its own" in caplog.text

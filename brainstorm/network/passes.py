@@ -148,6 +148,8 @@ class NetworkPasses(NetworkParameters):
                 f"forward_pass, context: expected what get_context of this network returned, or "
                 f"None, got a {type(context).__name__}."
             )
+        if context is not None:
+            warn_of_parts(self.layers, is_intended=False)
         with self._buffer_manager.turn:
             self._passes.forward(self.layers, training_pass, context)
 

@@ -119,11 +119,14 @@ def warn_of_single_steps(layers: Layers, T: int) -> None:
         )
 
 
-def warn_of_parts(layers: Layers) -> None:
-    """Warn if state is carried on in sequences whose parts give other outputs than the whole."""
+def warn_of_parts(layers: Layers, is_intended: bool = True) -> None:
+    """Warn if state is carried on in sequences whose parts give other outputs than the whole.
+
+    Parts without any state to carry may be intended.
+    """
     timed = [la for la in layers.values() if la.time_coupled and not la.is_over_source]
     others = [layer for layer in timed if not layer.is_continued]
-    if others and len(others) < len(timed):
+    if others and (len(others) < len(timed) or not is_intended):
         names = ", ".join(f"{layer.name!r} ({layer.type_name})" for layer in others)
         warn_once(
             layers[INPUT],
