@@ -1,4 +1,4 @@
-"""Checks on input shapes that several layers share."""
+"""Checks on input shapes and external data that several layers share."""
 
 from __future__ import annotations
 
@@ -48,6 +48,15 @@ def require_probabilities(layer: Layer, port: str, array: np.ndarray) -> None:
         right = (array >= 0) & (array <= 1)
     remedy = "Give 0 and 1 for no and yes."
     _require(layer, port, array, right, "probabilities in [0, 1]", remedy)
+
+
+def require_finite(layer: Layer, port: str, array: np.ndarray, remedy: str) -> None:
+    """Check that external data for the input `port` are finite.
+
+    Raises:
+        LayerValidationError: Some are not; the message names the first, and ends in `remedy`.
+    """
+    _require(layer, port, array, np.isfinite(array), "finite numbers", remedy)
 
 
 def _require(

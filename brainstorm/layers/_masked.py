@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import numpy as np
+
+from brainstorm.layers._checks import require_finite
 from brainstorm.layers.base_layer import Layer
 from brainstorm.structure import BufferView, StructureTemplate
 from brainstorm.utils import Array
@@ -22,3 +25,7 @@ class MaskedLayer(Layer):
     def mask(self, buffers: BufferView) -> list[Array]:
         """Return the mask, if there is one."""
         return [buffers.inputs.mask] if "mask" in self.in_shapes else []
+
+    def validate_data(self, input_name: str, array: np.ndarray) -> None:
+        if input_name == "mask":
+            require_finite(self, input_name, array, "A mask is 0 at steps that do not count.")

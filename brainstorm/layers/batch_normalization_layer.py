@@ -203,6 +203,7 @@ class BatchNormLayerImpl(MaskedLayer):
             self.handler.compute(batch_norm_outside_training(self.epsilon), inputs, outputs)
 
     def validate_data(self, input_name: str, array: np.ndarray) -> None:
+        super().validate_data(input_name, array)
         if input_name == "mask":  # here, because passes do not read values back
             self._counted = int(np.count_nonzero(array))
         elif input_name == "internals.running_var" and (negative := array[array < 0]).size:

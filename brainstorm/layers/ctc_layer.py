@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from brainstorm.layers._checks import require_class_indices
-from brainstorm.layers.base_layer import Declared, Layer, Structures
+from brainstorm.layers._masked import MaskedLayer
+from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import flatten_time
 
@@ -34,7 +35,7 @@ def CTC(name: str | None = None) -> ConstructionWrapper:
     return ConstructionWrapper.create(CTCLayerImpl, name=name)
 
 
-class CTCLayerImpl(Layer):
+class CTCLayerImpl(MaskedLayer):
     """Implements `CTC`; no delta for labels and mask, and none from the predictions."""
 
     is_traceable = True
@@ -43,7 +44,6 @@ class CTCLayerImpl(Layer):
         "labels": StructureTemplate("T", "B", 1),
         "mask": StructureTemplate("T", "B", 1),
     }
-    optional_inputs = ("mask",)
     computes_no_input_deltas_for = ("labels", "mask")
     takes_no_output_deltas_from = ("predictions",)
     needs_in_backward = ("internals",)
@@ -60,7 +60,8 @@ class CTCLayerImpl(Layer):
         return outputs, {}, internals
 
     def validate_data(self, input_name: str, array: np.ndarray) -> None:
-        """Check that labels are in range, come first, and are not too many."""
+        """Check that labels are in range, come first, and are not too many; and the mask."""
+        super().validate_data(input_name, array)
         if input_name != "labels":
             return
         classes = self.in_shapes["default"].shape[-1]

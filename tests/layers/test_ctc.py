@@ -21,6 +21,7 @@ def labels(*rows):
 @pytest.mark.parametrize(
     ("rows", "match"),
     [
+        ([[1, np.nan, 0]], r"whole numbers in \[0, 3\), got nan at index \(1, 0, 0\)"),
         ([[1, 3, 0]], r"whole numbers in \[0, 3\), got 3.0 at index \(1, 0, 0\)\. 0 is the blank"),
         ([[1, 0, 0], [1, 0, 2]], r"got a label after the 0 at t=1 of sequence 1\. Fill up"),
         ([[1, 0, 0], [2, 2, 1]], r"fit into T=3 steps, but those of sequence 1 need 4: one each"),
@@ -32,6 +33,8 @@ def test_bad_labels(rows, match):
     layer.validate_data("default", np.full((3, 2, 3), np.nan))
     with pytest.raises(LayerValidationError, match=rf"'CTC' \(CTC\), input 'labels': .*{match}"):
         layer.validate_data("labels", labels(*rows))
+    with pytest.raises(LayerValidationError, match="'mask': expected finite numbers, got -inf"):
+        layer.validate_data("mask", np.full((3, 1, 1), -np.inf))
 
 
 def test_the_derivative_is_scaled_by_the_delta_of_the_loss():

@@ -250,6 +250,7 @@ def test_input_takes_the_shapes_of_a_json_file():
 
 
 INDICES, SHARES = "class indices, whole numbers in [0, 3)", "probabilities in [0, 1]"
+FINITE = "finite numbers"
 NUMBER = "Number the classes from 0"
 MASK = f"{NUMBER}, or give this layer more inputs. What has no class gets any class, and a Mask of"
 #: A layer, the features of its inputs, what the last input is expected to have, and the advice.
@@ -259,12 +260,18 @@ DATA = [
     (bl.Embedding(3, 2), {"default": (1,)}, INDICES, f"{NUMBER}, or make vocabulary_size larger"),
     (bl.SigmoidCE(), {"default": (2,), "targets": (2,)}, SHARES, "Give 0 and 1 for no and yes."),
     (bl.BinomialCrossEntropy(), {"default": (2,), "targets": (2,)}, SHARES, "Give 0 and 1 for no"),
+    *(
+        (layer, {"default": (2,), "mask": (1,)}, FINITE, "A mask is 0 at steps that do not count.")
+        for layer in (bl.Lstm(2), bl.MultiHeadSelfAttention(1), bl.BatchNorm(), bl.TimePooling())
+    ),
 ]
+#: Which of the bad numbers are not bad.
+FINE = {INDICES: (), SHARES: (0.5,), FINITE: (3.0, -1.0, 0.5)}
 
 
 @pytest.mark.parametrize(("layer", "features", "expected", "advice"), DATA)
 @pytest.mark.parametrize("bad", [3.0, -1.0, 0.5, np.nan, np.inf])
-def test_class_indices_and_probabilities(layer, features, expected, advice, bad):
+def test_class_indices_probabilities_and_masks(layer, features, expected, advice, bad):
     layer = build_layer(layer, {port: ("T", "B", *size) for port, size in features.items()})
     port, size = list(features.items())[-1]
     for dtype in (np.float32, np.int64, np.uint8, bool):
@@ -273,7 +280,7 @@ def test_class_indices_and_probabilities(layer, features, expected, advice, bad)
         layer.validate_data(other, np.full((1, 2, *features[other]), np.nan))
     array, kind = np.zeros((2, 4, *size)), layer.type_name
     array[1, 2, -1] = bad
-    if bad == 0.5 and expected == SHARES:
+    if bad in FINE[expected]:
         layer.validate_data(port, array)
         return
     text = (
