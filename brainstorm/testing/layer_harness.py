@@ -71,6 +71,7 @@ class LayerHarness:
         self.is_changed = False
         self.replayed: Iterator[Trace] | None = None
         self._streams: dict[Any, Any] = {}
+        self._reference: LayerHarness | None = None
         self._without_time: LayerHarness | None = None
 
     @property
@@ -86,8 +87,7 @@ class LayerHarness:
 
     def _resize(self, *sizes: int) -> None:
         self.manager.resize(*sizes)
-        if self.reference is not self:
-            self.reference._resize(*sizes)
+        self._reference = self._without_time = None  # so that twins have seen no other T and B
 
     @safe_repr
     def __repr__(self) -> str:
@@ -110,15 +110,20 @@ class LayerHarness:
         """Whether the handler computes in double precision."""
         return np.dtype(self.handler.dtype) == np.float64
 
-    @cached_property
+    @property
     def reference(self) -> LayerHarness:
         """A harness for numerical derivatives: they need double precision, but no checks."""
-        if self.is_float64 and self._bare_handler is self.handler:
-            return self
+        if self._reference is None:
+            bare = self._bare_handler
+            fine = bare if self.is_float64 else ReferenceHandler(bare)
+            self._reference = self._twin(self.layer.in_shapes, fine)
+            self._reference._resize(*self.manager.sizes)
+        return self._reference
+
+    def _twin(self, in_shapes: Mapping[str, BufferStructure], handler: Handler) -> LayerHarness:
         layer = self.layer
-        twin = type(layer)(layer.name, layer.in_shapes, set(), set(), rnd=layer.rnd, **layer.kwargs)
-        bare = self._bare_handler
-        return LayerHarness(twin, bare if self.is_float64 else ReferenceHandler(bare), self.sources)
+        twin = type(layer)(layer.name, in_shapes, set(), set(), rnd=layer.rnd, **layer.kwargs)
+        return LayerHarness(twin, handler, self.sources)
 
     @property
     def without_time(self) -> LayerHarness | None:
@@ -130,8 +135,7 @@ class LayerHarness:
             return None
         if self._without_time is None:
             shapes = {port: s.without_time() for port, s in layer.in_shapes.items()}
-            twin = type(layer)(layer.name, shapes, set(), set(), rnd=layer.rnd, **layer.kwargs)
-            self._without_time = LayerHarness(twin, self.handler, self.sources)
+            self._without_time = self._twin(shapes, self.handler)
         self._without_time.checking = self.checking
         self._without_time.resize(1, self.manager.batch_size)
         return self._without_time

@@ -113,6 +113,12 @@ def writes_only_in_training(self, buffers, training_pass=True):
         GainLayerImpl.forward_pass(self, buffers, training_pass)
 
 
+def divides_by_the_first_T(self, buffers, training_pass=True):
+    GainLayerImpl.forward_pass(self, buffers, training_pass)
+    self.first_T = getattr(self, "first_T", buffers.inputs.default.shape[0])
+    self.handler.mult_st(1 / self.first_T, buffers.outputs.default, buffers.outputs.default)
+
+
 class KeepsInBackwardOnlyLayerImpl(GainLayerImpl):
     def setup(self, kwargs, in_shapes):
         outputs, parameters, internals = super().setup(kwargs, in_shapes)
@@ -198,6 +204,7 @@ GARBAGE = "what is not needed backward may be garbage"
 BROKEN = [
     (DrawsFromTheHandler, "equal passes give equal outputs", OUTPUT),
     (WrongDelta, INPUT_DELTAS, DELTA),
+    (variant("KeepsTheFirstT", forward_pass=divides_by_the_first_T), INPUT_DELTAS, DELTA),
     (WrongGradient, "gradients equal central differences", GRADIENT),
     (variant("NeverAdds", can_overwrite=(), backward_pass=never_adds),
      "deltas and gradients are added to", DELTA),
