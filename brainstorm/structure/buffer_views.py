@@ -213,7 +213,7 @@ class BufferView(ShownAsTree, list[Any]):
         )
 
     append = clear = extend = insert = pop = remove = reverse = sort = _refuse
-    __delitem__ = __iadd__ = __imul__ = _refuse
+    __delattr__ = __delitem__ = __iadd__ = __imul__ = __mul__ = __radd__ = __rmul__ = _refuse
 
     def _no_replacing(self, name: str) -> NetworkValidationError:
         path = self._path(name)
@@ -226,7 +226,8 @@ class BufferView(ShownAsTree, list[Any]):
         return self._origin.path_of(name) if self._origin else name
 
     def __contains__(self, name: object) -> bool:
-        return name in self._keys
+        first, _, rest = name.partition(".") if isinstance(name, str) else ("", "", "")
+        return rest in self._views.get(first, ()) if rest else first in self._keys
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self._buffer_names]

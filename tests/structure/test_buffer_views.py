@@ -148,6 +148,11 @@ def test_copies_have_memory_of_their_own(view):
 # -- looking --------------------------------------------------------------------------------------
 
 
+def test_a_view_contains_what_can_be_looked_up_by_name(view):
+    inside, outside = ("parameters", "parameters.W", "size"), ("W", "parameters.w", "size.x", "", 0)
+    assert [name in view for name in (*inside, *outside)] == [True] * 3 + [False] * 5
+
+
 def test_repr_is_the_tree(view):
     assert repr(view) == "\n".join(
         [
@@ -224,6 +229,10 @@ def test_replacing_a_buffer_is_refused(view):
         lambda view: operator.delitem(view, 0),
         lambda view: operator.iadd(view, [W]),
         lambda view: operator.imul(view, 2),
+        lambda view: operator.mul(view, 2),
+        lambda view: operator.mul(2, view),
+        lambda view: [W] + view,  # noqa: RUF005
+        lambda view: delattr(view, "W"),
     ],
 )
 def test_a_view_is_no_list_to_be_changed(view, change):
