@@ -38,12 +38,13 @@ def check_attribute(layer: Any, name: str, value: Any) -> Any:
     """Return the new value of an attribute of an existing layer, as it is kept.
 
     Options are set if they may be changed. Layers of the library have no other public attributes
-    than those they were made with.
+    than those they were made with. Your own may keep something else under the name of an option.
     """
     is_built_in = type(layer).__module__.startswith("brainstorm.")
-    if name in (layer.expected_kwargs if is_built_in else layer.changeable_kwargs):
-        return _change_option(layer, name, value)
     is_known = name.startswith("_") or name in vars(layer) or hasattr(type(layer), name)
+    is_option = name in layer.expected_kwargs and (is_built_in or not is_known)
+    if is_option or name in layer.changeable_kwargs:
+        return _change_option(layer, name, value)
     if is_built_in and not is_known:
         raise layer.fail(unknown("option that can be changed", name, layer.changeable_kwargs))
     return value

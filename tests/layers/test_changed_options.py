@@ -110,8 +110,10 @@ def test_a_changed_option_is_checked() -> None:
 def test_options_of_own_layers_are_kept_if_the_class_says_so(changeable, expected):
     """Else they may be counters, for instance, as in layers for Brainstorm 2015."""
 
+    is_checked = isinstance(expected, dict)
+
     class CountingLayerImpl(bl.Layer):
-        expected_kwargs = expected
+        expected_kwargs = {**expected, "unread": number(0)} if is_checked else (*expected, "unread")
         changeable_kwargs = changeable
 
         def setup(self, kwargs, in_shapes):
@@ -122,7 +124,9 @@ def test_options_of_own_layers_are_kept_if_the_class_says_so(changeable, expecte
     layer = build_layer(own, {"default": ("T", "B", 2)})
     layer.count += 1
     assert (layer.count, layer.kwargs) == (1, {"count": 1} if changeable else {})
-    if changeable and isinstance(expected, dict):
+    with pytest.raises(LayerValidationError, match="'unread': it is fixed when the network"):
+        layer.unread = 2
+    if changeable and is_checked:
         with pytest.raises(LayerValidationError, match="'count': expected a finite number >= 0"):
             layer.count = -1
 
