@@ -101,7 +101,9 @@ def check_close(
     wrong = int(np.count_nonzero(excess > 0))
     if wrong:
         index = tuple(int(i) for i in np.unravel_index(np.argmax(excess), excess.shape))
+        is_nan = np.isnan(expected[index]) and np.isnan(got[index])
+        wanted = "no NaN" if is_nan else f"{expected[index]:.9g}"
         raise PropertyError(
-            f"{where}{list(index)}: expected {expected[index]:.9g}, got {got[index]:.9g} "
+            f"{where}{list(index)}: expected {wanted}, got {got[index]:.9g} "
             f"({wrong} of {got.size} elements differ)"
         )

@@ -55,6 +55,8 @@ def test_check_close_names_the_worst_element() -> None:
 def test_check_close_finds_what_is_not_finite(bad: float) -> None:
     with pytest.raises(PropertyError, match=r"\[1\]: expected 0, got (nan|inf)"):
         check_close("x", np.array([0.0, bad]), np.zeros(2))
+    with pytest.raises(PropertyError, match=r"\[0\]: expected no NaN, got nan"):
+        check_close("x", np.array([np.nan]), np.array([np.nan]))
     check_close("x", np.array([np.inf]), np.array([np.inf]))
 
 
