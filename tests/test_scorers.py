@@ -246,8 +246,10 @@ def test_several_losses():
         ([Accuracy], "got one with the class Accuracy instead of an object, Accuracy(...)."),
         (["Accuracy"], "got one with 'Accuracy'."),
         ([object.__new__(Scorer)], "derives from Scorer and calls super().__init__()."),
+        ([type("Own", (Scorer,), {"criterion": "maximum"})()],
+         "Own.criterion: expected 'min', 'max' or None, got 'maximum'."),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_list_of_scorers(scorers, text):
     for use in (check_scorers, lambda s: MonitorScores("valid", s)):
         with pytest.raises(ValidationError, match=re.escape(text)):

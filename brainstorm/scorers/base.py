@@ -120,7 +120,7 @@ def check_scorers(scorers: Any) -> list[Scorer]:
     """Return scorers as a list.
 
     Raises:
-        ValidationError: They are not a list, or an element is not a scorer.
+        ValidationError: They are not a list, an element is not a scorer, or its criterion is none.
     """
     expected = "scorers: expected a list such as [brainstorm.scorers.Accuracy()], got"
     if isinstance(scorers, Scorer) or not isinstance(scorers, Iterable):
@@ -132,6 +132,8 @@ def check_scorers(scorers: Any) -> list[Scorer]:
                 f"{expected} one with {shown(scorer)}. A scorer of your own derives from Scorer "
                 f"and calls super().__init__()."
             )
+        if scorer.criterion not in (None, "min", "max"):
+            raise scorer.fail("criterion", "'min', 'max' or None", scorer.criterion)
     return scorers
 
 
