@@ -238,6 +238,14 @@ def _not_traced(harness: _Harness, direct: Course) -> str:
 
 
 @STEPPER_PROPERTIES
+def parameters_stay_finite(harness: _Harness) -> None:
+    """The other properties take NaN for equal to NaN."""
+    for number, arrays in enumerate(_direct_course(harness), 1):
+        if not np.isfinite(arrays["parameters"]).all():
+            harness.fail(f"after step {number}, parameters are NaN or infinite")
+
+
+@STEPPER_PROPERTIES
 def a_state_continues_exactly(harness: _Harness) -> None:
     """What `get_state` returns, with the parameters, leads to what comes without interruption."""
     whole, stepper, other = harness.copy(), harness.copy(), harness.copy()

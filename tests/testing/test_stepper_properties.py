@@ -135,6 +135,13 @@ class KeepsItsPace(SlowsDown):
         super().set_state({name: value for name, value in state.items() if name != "done"})
 
 
+class ForgetsTheRate(SgdStepper):
+    is_traceable = True
+
+    def scalars(self):
+        return {"rate": None}
+
+
 REPLAY = "property 'replay equals direct execution'"
 TAKE_OUT = (
     "Take `is_traceable = True` out of class {name}, whose update is then called in every step."
@@ -148,6 +155,8 @@ BROKEN = [
     (CountsUpdates, REPLAY,
      rf"its steps change the attribute 'count', which a replay does not\. {TAKE_OUT}"),
     (RunsByItself, REPLAY, rf"its steps are not made by traces\. {TAKE_OUT}"),
+    (ForgetsTheRate, "property 'parameters stay finite'",
+     r"after step 1, parameters are NaN or infinite"),
     (SlowsDown, "property 'a state continues exactly'", rf"step 6, .*{NUMBERS}, after set_state"),
     (KeepsItsPace, "property 'a second start begins anew'",
      rf"step 1, parameters\[0\]{NUMBERS}, after a second start"),
