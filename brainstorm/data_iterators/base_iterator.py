@@ -55,6 +55,11 @@ class DataIterator(ShownAsTree, Seedable):
         # An inherited `resume_epoch` may not fit a new `__call__`.
         if "__call__" in vars(cls) and "resume_epoch" not in vars(cls):
             cls.resume_epoch = DataIterator.resume_epoch  # type: ignore[method-assign]
+        if "get_state" in vars(cls) and "set_state" not in vars(cls):
+            raise IteratorValidationError(
+                f"{cls.__name__}: expected also a method set_state, to restore what its get_state "
+                f"saves."
+            )
 
     def __init__(self, data_shapes: Mapping[str, tuple[int, ...]], length: int | None) -> None:
         super().__init__()

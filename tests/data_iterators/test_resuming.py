@@ -6,7 +6,13 @@ import re
 import numpy as np
 import pytest
 
-from brainstorm.data_iterators import AddGaussianNoise, DataIterator, Minibatches, Undivided
+from brainstorm.data_iterators import (
+    AddGaussianNoise,
+    DataIterator,
+    Minibatches,
+    Undivided,
+    Wrapper,
+)
 from brainstorm.utils import get_inheritors
 from tests.data_iterators.iterating import Counted, refused
 from tests.runs import ITERATORS, SEQUENCES
@@ -109,6 +115,11 @@ def test_other_lengths(make, text):
     short = {name: array[:, :9] for name, array in SEQUENCES.items()}
     with refused(f"{make.__name__}: expected {text}"):
         make(**short).set_state(make(**SEQUENCES).get_state())
+
+
+def test_what_a_class_saves_it_must_restore():
+    with refused("Own: expected also a method set_state, to restore what its get_state saves."):
+        type("Own", (Wrapper,), {"get_state": lambda self: {"place": 3}})
 
 
 def test_a_state_is_plain_data_and_a_copy():
