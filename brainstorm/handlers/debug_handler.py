@@ -11,7 +11,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import compress
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -97,6 +97,14 @@ class DebugArray:
                 f"rows are {self.array.strides} bytes apart. Copy it to contiguous memory."
             )
         return DebugArray(view)
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError(
+            f"{self!r} is no array of NumPy, as on a GPU. Copy it with net.get(path) or the "
+            f"handler's get_numpy_copy, or compute with the operations of the handler."
+        )
+
+    __array__ = __iter__ = __bool__ = _refuse
 
 
 class DebugHandler(Handler):

@@ -148,6 +148,14 @@ MISTAKES = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "read", [np.asarray, np.abs, np.mean, list, bool, lambda x: np.ones(2) + x]
+)
+def test_an_array_is_read_only_by_operations(read):
+    with pytest.raises(TypeError, match=r"^DebugArray\(float64\[2\]\) is no array of NumPy, as on"):
+        read(DebugHandler(NumpyHandler(np.float64)).zeros((2,)))
+
+
 @pytest.mark.parametrize(("call", "text"), MISTAKES, ids=[text[:60] for _, text in MISTAKES])
 def test_a_mistake_is_told_with_its_operand_and_what_was_expected(debug, call, text):
     with error(text):
