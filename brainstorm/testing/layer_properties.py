@@ -126,7 +126,10 @@ def nothing_depends_on_what_was_in_memory(harness: LayerHarness, seed: int) -> N
 
 @LAYER_PROPERTIES
 def what_is_read_is_not_changed(harness: LayerHarness, seed: int) -> None:
-    """Inputs, parameters and context by both passes, outputs by the backward pass."""
+    """Inputs, parameters and context by both passes, outputs by the backward pass.
+
+    Running statistics outside of training.
+    """
     _, values, out_deltas = draw(harness, seed)
     harness.forward(values)
     outputs = {path: harness.get(path) for path in harness.paths("outputs")}
@@ -135,6 +138,9 @@ def what_is_read_is_not_changed(harness: LayerHarness, seed: int) -> None:
     for path, expected in {**values, **outputs}.items():
         if path not in persistent:
             check_buffer(harness, path, harness.get(path), expected)
+    harness.forward(values, training_pass=False)
+    for path in () if harness.layer.has_stats else persistent:
+        check_buffer(harness, path, harness.get(path), values[path])
 
 
 @LAYER_PROPERTIES

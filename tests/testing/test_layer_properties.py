@@ -119,6 +119,11 @@ def divides_by_the_first_T(self, buffers, training_pass=True):
     self.handler.mult_st(1 / self.first_T, buffers.outputs.default, buffers.outputs.default)
 
 
+def keeps_a_statistic(self, kwargs, in_shapes):
+    outputs, parameters, internals = GainLayerImpl.setup(self, kwargs, in_shapes)
+    return outputs, parameters, {**internals, "mean": BufferStructure(1, persistent=True)}
+
+
 class KeepsInBackwardOnlyLayerImpl(GainLayerImpl):
     def setup(self, kwargs, in_shapes):
         outputs, parameters, internals = super().setup(kwargs, in_shapes)
@@ -219,6 +224,8 @@ BROKEN = [
     (variant("WritesOnlyInTraining", forward_pass=writes_only_in_training),
      "every output element is written", OUTPUT),
     (ChangesInput, "what is read is not changed", r"inputs\.default"),
+    (variant("ForgetsTheMode", lambda h, b, y: h.mult_st(0.9, b.internals.mean, b.internals.mean),
+             setup=keeps_a_statistic), "what is read is not changed", r"internals\.mean"),
     (variant("ReadsInputsAfterAll", needs_in_backward=()), GARBAGE, GRADIENT),
     (KeepsInBackwardOnlyLayerImpl, GARBAGE, GRADIENT),
     (CountsCalls, "replay equals direct execution", OUTPUT),
