@@ -37,6 +37,7 @@ from brainstorm.constraints import Constraint, argument_names, constraints_of_ar
 from brainstorm.display import SHORT
 from brainstorm.errors import MALFORMED, BrainstormError, DescriptionError, ValidationError, shown
 from brainstorm.registry import Registry
+from brainstorm.utils import MOST_DIGITS
 
 __all__ = [
     "Describable",
@@ -309,6 +310,10 @@ def get_description(this: Any) -> Any:
         return {"@float": str(this)}
     if isinstance(this, float) and math.isnan(this):
         raise DescriptionError("nan cannot be written as JSON.")
+    if isinstance(this, int) and abs(this) >= 10**MOST_DIGITS:
+        raise DescriptionError(
+            f"an integer of more than {MOST_DIGITS} digits cannot be read again. Make it a string."
+        )
     if isinstance(this, str):
         return str.__str__(this)  # of an enumeration its value
     if this is None or isinstance(this, (bool, int, float)):

@@ -32,7 +32,7 @@ from brainstorm.errors import (
 )
 from brainstorm.hdf5 import DataSet, Group, MalformedError, open_hdf5
 from brainstorm.interrupts import uninterrupted
-from brainstorm.utils import check_nesting, get_brainstorm_info
+from brainstorm.utils import MOST_DIGITS, check_nesting, get_brainstorm_info
 
 __all__ = [
     "NetworkFile",
@@ -325,13 +325,14 @@ def _read_text(path: str, item: Any) -> str:
 
 
 def _read_description(file: Group, path: str) -> dict[str, Any]:
-    """Return a description: strict JSON, with numbers of at most 64 bits."""
+    """Return a description: strict JSON, with integers as `get_description` has them."""
 
     def refuse(text: str) -> Any:
         raise MalformedError(f"{path}: {text} is not a number that a description can hold")
 
     def whole(text: str) -> int:
-        return int(text) if len(text) < 20 else refuse(f"{text[:20]}...")
+        short = len(text.lstrip("-")) <= MOST_DIGITS
+        return int(text) if short else refuse(f"{text[:MOST_DIGITS]}...")
 
     text = _read_text(path, file[path])
     description = json.loads(text, parse_constant=refuse, parse_int=whole)

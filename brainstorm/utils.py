@@ -153,6 +153,9 @@ def sort_by_index_key(item: tuple[str, Any]) -> int:
 #: Lists and dicts in lists and dicts, in descriptions and states.
 MOST_NESTED = 64
 
+#: Digits of the longest integer in a description: those of 64 bits without a sign.
+MOST_DIGITS = 20
+
 #: Maximum number of lists and dicts in a description or state.
 MOST_CONTAINERS = 1_000_000
 

@@ -121,7 +121,8 @@ def test_defaults_are_not_shared_between_objects():
 
 
 json_data = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False)
+    | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3)
     | st.dictionaries(st.text(max_size=3).filter(lambda key: key != "@type"), inner, max_size=3),
     max_leaves=8,
@@ -168,6 +169,7 @@ def test_a_round_trip_through_json(data):
          "[net][0][Bird.mate][Animal.name]: a set has no description."),
         ({"a": {1: 2}}, "[a][1]: keys must be strings, got 1"),
         (np.array([0.0, np.nan]), "[1]: nan cannot be written as JSON."),
+        ({"id": -(10**20)}, "[id]: an integer of more than 20 digits cannot be read"),
     ],
 )  # fmt: skip
 def test_what_has_no_description_is_found_by_its_path(value, message):

@@ -46,7 +46,12 @@ def assert_same(again, content):
         assert np.array_equal(again.persistent[path], values)
 
 
-@pytest.mark.parametrize("content", [CONTENT, NetworkFile({}, np.zeros(0), {}, "")])
+LARGE = {"integers": [2**64 - 1, -(2**63), 10**20 - 1]}
+
+
+@pytest.mark.parametrize(
+    "content", [CONTENT, NetworkFile({}, np.zeros(0), {}, ""), CONTENT._replace(description=LARGE)]
+)
 def test_what_was_written_is_read(tmp_path, content):
     write_network_file(tmp_path / "net.hdf5", content)
     assert_same(read_network_file(str(tmp_path / "net.hdf5")), content)
@@ -115,6 +120,7 @@ def put(filename, name, value):
         ("description", b"{", "truncated or of another kind"),
         ("description", b'{"x": NaN}', "description: NaN is not a number that a description can"),
         ("description", b'{"x": 123456789012345678901}', "description: 12345678901234567890... is"),
+        ("description", b'{"x": -123456789012345678901}', "description: -1234567890123456789... "),
         ("description", b"[]", "description: expected a dict"),
         ("description", b"[" * 100_000, "recursion"),
         ("description", b'{"a":' * 99 + b"0" + b"}" * 99, "description: expected at most 64 le"),
