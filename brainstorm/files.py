@@ -165,6 +165,7 @@ def write_run_file(filename: PathLike, content: RunFile, copies: Iterable[PathLi
     """
     arrays: dict[str, np.ndarray] = {}
     state = _pack(content.state, "", arrays)
+    check_nesting("state", state)  # as when it is read
     with hdf5_file(filename, copies) as file:
         _write_network(file, "Run file", content.network)
         file["trainer"] = json.dumps(content.trainer, allow_nan=False).encode()
@@ -351,7 +352,8 @@ def _pack(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
     """Return `value` as JSON-able data; arrays and long lists of numbers go to `arrays`."""
     if value is None or type(value) in (bool, int, float, str):
         return value
-    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufc":
+    is_array = isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufc"
+    if is_array and value.dtype.char not in "gG":
         return {ARRAY: _put(np.asarray(value), path, arrays)}
     if isinstance(value, Mapping) and _are_plain_names(value):
         start = f"{path}." if path else ""

@@ -1,5 +1,6 @@
 """Network files and run files: the content, and what is refused."""
 
+import functools
 import math
 import os
 import re
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from brainstorm.errors import FileFormatError, TrainingError
+from brainstorm.errors import FileFormatError, TrainingError, ValidationError
 from brainstorm.files import (
     NetworkFile,
     RunFile,
@@ -225,12 +226,16 @@ def test_a_run_file_is_a_network_file_with_more(tmp_path):
         ({"hooks": {"@array": "x"}}, "hooks"),
         ({"a": np.array(["text"])}, "a"),
         ({"a": {1, 2}}, "a"),
+        ({"a": np.ones(2, np.longdouble)}, "a"),
     ],
 )
 def test_what_no_run_file_can_hold(tmp_path, state, where):
     text = f"^run file, {re.escape(where)}: expected numbers, texts, None, Num"
     with pytest.raises(TrainingError, match=text):
         through_file(tmp_path, state)
+    deep = functools.reduce(lambda inner, _: [inner], range(70), 0)
+    with pytest.raises(ValidationError, match="^state: expected at most 64 levels of lists and"):
+        through_file(tmp_path, {"a": deep})
     assert os.listdir(tmp_path) == []
 
 
