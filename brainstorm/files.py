@@ -165,7 +165,8 @@ def write_run_file(filename: PathLike, content: RunFile, copies: Iterable[PathLi
     """
     arrays: dict[str, np.ndarray] = {}
     state = _pack(content.state, "", arrays)
-    check_nesting("state", state)  # as when it is read
+    check_nesting("state", state)  # here and below, as when it is read
+    check_nesting("trainer", content.trainer)
     with hdf5_file(filename, copies) as file:
         _write_network(file, "Run file", content.network)
         file["trainer"] = json.dumps(content.trainer, allow_nan=False).encode()
@@ -177,6 +178,7 @@ def write_run_file(filename: PathLike, content: RunFile, copies: Iterable[PathLi
 def _write_network(
     file: Any, kind: str, content: NetworkFile, compression: str | None = None
 ) -> None:
+    check_nesting("description", content.description)
     file.attrs["format"] = f"{kind} v{VERSIONS[kind]}.0".encode()
     file.attrs["info"] = get_brainstorm_info()
     if content.comment:

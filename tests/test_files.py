@@ -47,6 +47,7 @@ def assert_same(again, content):
         assert np.array_equal(again.persistent[path], values)
 
 
+DEEP = functools.reduce(lambda inner, _: [inner], range(70), 0)
 LARGE = {"integers": [2**64 - 1, -(2**63), 10**20 - 1]}
 
 
@@ -73,6 +74,7 @@ def test_the_file_says_what_it_is(file):
     "unwritable",
     [
         CONTENT._replace(description={"x": float("nan")}),
+        CONTENT._replace(description={"x": DEEP}),
         CONTENT._replace(persistent={"x": np.array([object()])}),
     ],
 )
@@ -233,9 +235,8 @@ def test_what_no_run_file_can_hold(tmp_path, state, where):
     text = f"^run file, {re.escape(where)}: expected numbers, texts, None, Num"
     with pytest.raises(TrainingError, match=text):
         through_file(tmp_path, state)
-    deep = functools.reduce(lambda inner, _: [inner], range(70), 0)
     with pytest.raises(ValidationError, match="^state: expected at most 64 levels of lists and"):
-        through_file(tmp_path, {"a": deep})
+        through_file(tmp_path, {"a": DEEP})
     assert os.listdir(tmp_path) == []
 
 

@@ -239,7 +239,7 @@ def _as_array(values: list[Any], path: str) -> np.ndarray:
             f"log {path!r}: expected numbers, or texts, or arrays of one shape, got {values!r}. "
             f"They cannot be saved as HDF5; to_json can."
         )
-    return array
+    return array.astype(np.float64) if array.dtype == np.longdouble else array  # files have none
 
 
 def _read_group(group: Group) -> dict[str, Any]:

@@ -135,6 +135,8 @@ def test_hdf5_round_trip(logs, tmp_path):
     assert again["Stopper"] == ["reached max_epochs=3"]
     assert again["rows"] == [[0, 1, 2], [0, 1, 2]]
     np.testing.assert_array_equal(again["validation.total_loss"], logs["validation.total_loss"])
+    Logs(long=[np.longdouble(0.5)]).save_as_hdf5(tmp_path / "logs.hdf5")
+    assert Logs.load_hdf5(tmp_path / "logs.hdf5")["long"] == [0.5]
 
 
 @pytest.mark.parametrize("values", [[1.0, "a"], [[1, 2], [3]], [1j], [object]], ids=str)
