@@ -26,7 +26,7 @@ import functools
 import inspect
 import math
 import reprlib
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from dataclasses import FrozenInstanceError
 from typing import Any, ClassVar, TypeVar
 
@@ -105,7 +105,7 @@ class Describable:
             if name in hidden or (name in defaults and _equal(defaults[name], value)):
                 continue
             with _located(f"[{type(self).__name__}.{name}]"):
-                description[name] = get_description(value)
+                description[name] = _describe(value, RESERVED)
         return description
 
     @classmethod
@@ -288,6 +288,9 @@ def _located(place: str) -> Iterator[None]:
 
 
 _INFINITE = [{"@float": "inf"}, {"@float": "-inf"}]
+#: Keys that dicts among the attributes of an object cannot have, because they would be read as
+#: something else.
+RESERVED = ("@type", "@float")
 
 
 def get_description(this: Any) -> Any:
@@ -300,12 +303,17 @@ def get_description(this: Any) -> Any:
     Raises:
         DescriptionError: It is not supported; the message names the place inside `this`.
     """
+    return _describe(this, ())
+
+
+def _describe(this: Any, reserved: Collection[str]) -> Any:
+    """Return a description of something, whose dicts have no reserved keys."""
     if isinstance(this, Describable):
         return this.__describe__()
     if isinstance(this, np.longdouble):
         this = float(this)
     elif isinstance(this, (np.ndarray, np.generic)) and not isinstance(this, np.clongdouble):
-        return get_description(this.tolist())
+        return _describe(this.tolist(), reserved)
     if isinstance(this, float) and math.isinf(this):
         return {"@float": str(this)}
     if isinstance(this, float) and math.isnan(this):
@@ -322,7 +330,7 @@ def get_description(this: Any) -> Any:
         described = []
         for index, item in enumerate(this):
             with _located(f"[{index}]"):
-                described.append(get_description(item))
+                described.append(_describe(item, reserved))
         return described
     if isinstance(this, Mapping):
         result = {}
@@ -330,7 +338,9 @@ def get_description(this: Any) -> Any:
             with _located(f"[{key}]"):
                 if not isinstance(key, str):
                     raise DescriptionError(f"keys must be strings, got {key!r}")
-                result[key] = get_description(item)
+                if key in reserved:
+                    raise DescriptionError("this key is that of an object. Choose another one.")
+                result[key] = _describe(item, reserved)
         return result
     raise DescriptionError(
         f"a {type(this).__name__} has no description. Derive it from Describable, or name the "

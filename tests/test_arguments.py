@@ -281,9 +281,9 @@ def endless():
          "LearningRateSearch: expected lists of equal length, not empty."),
         (lambda: training.Logs().append(3, 1), "log 3: expected a name that is not empty, got 3."),
         (lambda: training.find_learning_rate(3, training.SgdStepper(), IMAGES),
-         "find_learning_rate: expected a network, got a int."),
+         "find_learning_rate: expected a network, got 3."),
         (lambda: training.find_learning_rate(network(), None, IMAGES),
-         "find_learning_rate: expected a stepper with a learning_rate, got NoneType."),
+         "find_learning_rate: expected a stepper with a learning_rate, got None."),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused(call, text):

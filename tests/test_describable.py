@@ -170,6 +170,8 @@ def test_a_round_trip_through_json(data):
         ({"a": {1: 2}}, "[a][1]: keys must be strings, got 1"),
         (np.array([0.0, np.nan]), "[1]: nan cannot be written as JSON."),
         ({"id": -(10**20)}, "[id]: an integer of more than 20 digits cannot be read"),
+        (Bird("x", mate=[{"@type": "Bird"}]),
+         "[Bird.mate][0][@type]: this key is that of an object. Choose another one."),
     ],
 )  # fmt: skip
 def test_what_has_no_description_is_found_by_its_path(value, message):

@@ -118,7 +118,7 @@ def test_arrays_are_no_iterators_and_there_must_be_batches(net, tmp_path, data, 
     ],
 )
 def test_what_is_no_network_is_named(function, call, batches, tmp_path):
-    text = rf"^{function}: expected a network, got a str\.$"
+    text = rf"^{function}: expected a network, got 'net\.hdf5'\.$"
     with pytest.raises(NetworkValidationError, match=text):
         call("net.hdf5", batches, tmp_path / "out")
     assert not any(tmp_path.iterdir())

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import HandlerValidationError
+from brainstorm.errors import HandlerValidationError, shown
 from brainstorm.handlers import native
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.debug_handler import DebugHandler
@@ -57,8 +57,8 @@ def set_default_handler(handler: Handler | None) -> None:
     global _default
     if not (handler is None or isinstance(handler, Handler)):
         raise HandlerValidationError(
-            f"set_default_handler(handler): expected a Handler or None, got "
-            f"{type(handler).__name__}. Create one first, e.g. NumpyHandler(np.float32)."
+            f"set_default_handler(handler): expected a Handler or None, got {shown(handler)}. "
+            f"Create one first, e.g. NumpyHandler(np.float32)."
         )
     _default = handler
 

@@ -129,8 +129,8 @@ class Saver(Hook):
             self._hold = None
         if self._failure is not None and not self._ends_by_error:
             raise TrainingError(
-                f"{self.place}: expected to write "
-                f"{self.filename}, got: {self._failure}. The file, if there is one, is older. "
+                f"{self.place}: expected to write {self.filename}, got: "
+                f"{str(self._failure).rstrip('.')}. The file, if there is one, is older. "
                 f"The network is as the training has left it: save it elsewhere with save_as_hdf5."
             ) from self._failure
 

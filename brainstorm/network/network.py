@@ -14,7 +14,7 @@ from typing import Any, overload
 import numpy as np
 
 from brainstorm.describable import Describable, create_from_description, get_description
-from brainstorm.errors import DescriptionError, FileFormatError, NetworkValidationError
+from brainstorm.errors import DescriptionError, FileFormatError, NetworkValidationError, shown
 from brainstorm.files import NetworkFile, PathLike, intact, read_network_file, write_network_file
 from brainstorm.handlers import get_default_handler
 from brainstorm.handlers.base_handler import Handler
@@ -366,7 +366,7 @@ class Network(NetworkPasses, Describable):
 def check_network(function: str, net: Any) -> None:
     """Check that what a function was given as a network is one."""
     if not isinstance(net, Network):
-        raise NetworkValidationError(f"{function}: expected a network, got a {type(net).__name__}.")
+        raise NetworkValidationError(f"{function}: expected a network, got {shown(net)}.")
 
 
 def _copy_network(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from brainstorm.describable import create_from_description, get_description
-from brainstorm.errors import TrainingError
+from brainstorm.errors import TrainingError, shown
 from brainstorm.network.network import check_network
 from brainstorm.randomness import global_rnd
 from brainstorm.tools.evaluation import check_iterator
@@ -146,8 +146,7 @@ def _search(stepper: Any, progress: DataProgress, rates: list[float]) -> Learnin
 def _check(stepper: Any, lowest: Any, highest: Any, updates: Any) -> None:
     if "learning_rate" not in getattr(stepper, "hyperparameters", ()):
         raise TrainingError(
-            f"find_learning_rate: expected a stepper with a learning_rate, got "
-            f"{type(stepper).__name__}."
+            f"find_learning_rate: expected a stepper with a learning_rate, got {shown(stepper)}."
         )
     if not (is_number(lowest) and is_number(highest) and 0 < lowest < highest < math.inf):
         raise TrainingError(

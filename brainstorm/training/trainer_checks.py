@@ -15,8 +15,8 @@ def check_is_stepper(value: Any) -> None:
     """Raise an error unless something is a stepper."""
     if not isinstance(value, TrainingStepper):
         raise TrainingError(
-            f"Trainer: expected a stepper such as SgdStepper(0.1), got "
-            f"{type(value).__name__}. The network and the data are given to train."
+            f"Trainer: expected a stepper such as SgdStepper(0.1), got {shown(value)}. The network "
+            f"and the data are given to train."
         )
 
 

@@ -77,10 +77,10 @@ def test_the_default_handler_can_be_set(no_default):
     mine = NumpyHandler(np.float64)
     set_default_handler(mine)
     assert handlers.default_handler is mine
-    text = (
-        r"^set_default_handler\(handler\): expected a Handler or None, got str. Create one first, "
-    )
-    with pytest.raises(HandlerValidationError, match=rf"{text}e.g. NumpyHandler\(np.float32\).$"):
+    text = r"^set_default_handler\(handler\): expected a Handler or None, got 'numpy'. Create one "
+    with pytest.raises(
+        HandlerValidationError, match=rf"{text}first, e.g. NumpyHandler\(np.float32"
+    ):
         set_default_handler("numpy")
 
 

@@ -114,7 +114,7 @@ def test_plot(tmp_path):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"stepper": ForwardStepper()}, "a stepper with a learning_rate, got ForwardStepper."),
+        ({"stepper": ForwardStepper()}, "a stepper with a learning_rate, got ForwardStepper("),
         ({"lowest": 0}, "0 < lowest < highest, got 0 and 100.0."),
         ({"lowest": 1, "highest": 1}, "0 < lowest < highest, got 1 and 1."),
         ({"updates": 1}, "an integer >= 2, got 1."),

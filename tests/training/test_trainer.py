@@ -206,10 +206,11 @@ NO_STEPPER = "Trainer: expected a stepper such as SgdStepper(0.1), got {}. The "
         (adding(3), "expected a hook, got 3. A schedule is used by"),
         (adding(Spy([], "own", role="boss")),
          "role: expected one of 'writer', 'editor', 'reader', got 'boss'"),
-        (lambda *_: Trainer("adam"), NO_STEPPER.format("str")),
-        (lambda *_: Trainer(SgdStepper), NO_STEPPER.format("type")),
-        (lambda *_: Trainer(None), NO_STEPPER.format("NoneType")),
-        (training(stepper=None), NO_STEPPER.format("NoneType")),
+        (lambda *_: Trainer("adam"), NO_STEPPER.format("'adam'")),
+        (lambda *_: Trainer(SgdStepper),
+         NO_STEPPER.format("the class SgdStepper instead of an object, SgdStepper(...)")),
+        (lambda *_: Trainer(None), NO_STEPPER.format("None")),
+        (training(stepper=None), NO_STEPPER.format("None")),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_refused_before_anything_happens(net, act, text):
