@@ -224,18 +224,25 @@ def checking(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def _restoring(set_state: Callable[..., None]) -> Callable[..., None]:
-    """Return a method that says what it expects if a state is malformed."""
+    """Return a method that takes states from files, too, and says what it expects if malformed."""
 
     @functools.wraps(set_state)
     def restored(self: Any, state: Any) -> None:
         try:
-            set_state(self, state)
+            set_state(self, _without_arrays_of_one(state))
         except BrainstormError:
             raise
         except MALFORMED as error:
             raise self.fail("set_state", "what get_state of another one returned", state) from error
 
     return restored
+
+
+def _without_arrays_of_one(state: Any) -> Any:
+    """Return a state in which numbers are Python's; in files they are arrays without axes."""
+    if isinstance(state, dict):
+        return {name: _without_arrays_of_one(value) for name, value in state.items()}
+    return state.item() if isinstance(state, np.ndarray) and state.ndim == 0 else state
 
 
 def _as_called(error: Exception, cls: type, init: Callable[..., None]) -> Exception:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from brainstorm import training
-from brainstorm.data_iterators import Undivided
+from brainstorm.data_iterators import Undivided, load_data, save_data
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import TrainingError, ValidationError
 from brainstorm.handlers import DebugHandler, NumpyHandler
@@ -245,6 +245,18 @@ def test_a_restored_state_is_not_lost_before_start():
     state = again.get_state()
     assert (state["steps"], state["learning_rate"], state["momentum"]) == (1, 0.3, 0.9)
     np.testing.assert_array_equal(state["velocity"], stepper.state["velocity"])
+
+
+def test_a_state_goes_through_a_file(tmp_path):
+    _, stepper = started(AdamStepper(0.2))
+    stepper.loss_scaling = LossScaling(initial=8.0)
+    stepper.run()
+    save_data(tmp_path / "state.hdf5", stepper.get_state())
+    again = AdamStepper()
+    again.loss_scaling = LossScaling()
+    again.set_state(load_data(tmp_path / "state.hdf5"))
+    _, again = started(again)
+    np.testing.assert_equal(again.get_state(), stepper.get_state())
 
 
 def test_a_state_is_not_passed_over_without_start():
