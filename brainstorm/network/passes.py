@@ -15,6 +15,7 @@ from brainstorm.handlers.traces import Trace
 from brainstorm.interrupts import uninterrupted
 from brainstorm.network.parameters import NetworkParameters, each_modifier
 from brainstorm.structure.architecture import INPUT
+from brainstorm.structure.buffer_structure import CONSTANT
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.external_data import DataCheck
@@ -83,7 +84,8 @@ class NetworkPasses(NetworkParameters):
                 other kinds than the handler's are converted by NumPy and cast to its dtype; unknown
                 names are ignored.
             all_inputs: Whether every input must be given; if not, the others keep their content if
-                T, B and S stay the same; otherwise steppers refuse the batch.
+                T, B and S stay the same, or their size is constant; otherwise steppers refuse the
+                batch.
 
         Raises:
             MissingDataError: An input is missing.
@@ -95,8 +97,10 @@ class NetworkPasses(NetworkParameters):
             before = self._buffer_manager.sizes
             T, B, S = (1 if all_inputs else size or 1 for size in before)
             self._provide(data, *self._check_data(data, all_inputs, (T, B, S)))
-            lost = self._made_up if self._buffer_manager.sizes == before else self.input_names
-            self._made_up = [name for name in lost if name not in data]
+            if self._buffer_manager.sizes != before:
+                shapes = self.layers[INPUT].out_shapes
+                self._made_up = [name for name in shapes if shapes[name].buffer_type != CONSTANT]
+            self._made_up = [name for name in self._made_up if name not in data]
 
     def check_complete(self) -> None:
         """Raise an error if the present batch is one of `predict`, or another without all data.

@@ -12,7 +12,7 @@ import pytest
 
 from brainstorm.errors import MissingDataError, NetworkValidationError
 from brainstorm.handlers import DebugHandler, NativeHandler, NumpyHandler
-from brainstorm.layers import BatchNorm, Clockwork, Dropout, FullyConnected, Lstm, NoOp
+from brainstorm.layers import BatchNorm, Clockwork, Dropout, FullyConnected, Loss, Lstm, NoOp
 from brainstorm.layers.noop_layer import NoOpLayerImpl
 from brainstorm.network import Network
 from brainstorm.structure.construction import ConstructionWrapper
@@ -25,7 +25,7 @@ from brainstorm.training import (
     SgdStepper,
 )
 from brainstorm.value_modifiers import ClipValues, L2Decay, ValueModifier
-from tests.networks import batch_for, run_passes, trainable
+from tests.networks import batch_for, checked, classifier, run_passes, trainable
 from tests.trainings import given, refused, run_steps, run_threads
 
 
@@ -402,6 +402,18 @@ def test_data_without_targets_are_no_batch_to_train_on(make, sequences):
         complete(given)
         stepper.run()
     assert stepper.steps == 3
+
+
+def test_data_of_constant_size_stay_for_other_batches():
+    inp = classifier(FullyConnected(4, "tanh"))
+    inp.layer.layer_kwargs["out_shapes"]["fixed"] = (2,)
+    inp - "fixed" >> Loss(name="Fixed")
+    net, stepper = checked(inp, NumpyHandler()), SgdStepper(0.1)
+    net.provide_external_data({**batch(), "fixed": np.ones(2)})
+    stepper.start(net)
+    net.provide_external_data(batch(B=7), all_inputs=False)
+    stepper.run()
+    assert net.get_loss_values()["Fixed"] == 2
 
 
 def test_what_needs_no_other_traces():
