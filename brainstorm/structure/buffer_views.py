@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -87,21 +87,22 @@ class BufferView(ShownAsTree, list[Any]):
                 self.__dict__[name] = view
 
     def adjust(
-        self, names: Sequence[str], find: Callable[[], Members], origin: Origin | None = None
-    ) -> None:
-        """Replace the arrays by others of the same names.
+        self, names: Sequence[str], buffers: Iterable[Any], full_buffer: Array | None = None
+    ) -> BufferView:
+        """Replace the children by others of the same names, and return the view.
 
         Args:
-            names: The names of the children.
-            find: Returns the present arrays. It is called whenever one is looked up.
-            origin: The new origin of the view.
+            names: The names of the children, in order.
+            buffers: The children: arrays or views.
+            full_buffer: One array over all children, if they are contiguous in memory.
 
         Raises:
             ValueError: The names differ from the present ones.
         """
         if tuple(names) != self._buffer_names:
             raise ValueError(f"expected the names {self._buffer_names}, got {tuple(names)}")
-        self.__dict__.update(_find=find, _origin=origin or self._origin)
+        self.__dict__.update(vars(BufferView(names, buffers, full_buffer, origin=self._origin)))
+        return self
 
     @property
     def _full_buffer(self) -> Array | None:

@@ -66,7 +66,7 @@ def create_views(
             views[name] = create_views(layout[name], arrays, hubs, handler, present, where)
     if existing is None:
         existing = BufferView(names, map(views.get, names))
-    existing.adjust(names, _Plan(origin, arrays, hubs), origin)
+    existing._find, existing._origin = _Plan(origin, arrays, hubs), origin
     return existing
 
 

@@ -96,15 +96,17 @@ def test_what_is_not_there_is_told_the_choices(view, reach, error, message):
 def test_adjust_points_to_other_buffers_in_place(view):
     parameters, other = view.parameters, np.zeros((7, 3))
     full = np.zeros(9)
-    parameters.adjust(["W", "bias"], lambda: Members({"W": other, "bias": BIAS}, full, {}))
+    assert parameters.adjust(["W", "bias"], [other, BIAS], full_buffer=full) is parameters
     assert view.parameters is parameters
     assert view["parameters.W"] is view.parameters[0] is view.parameters.W is other
     assert parameters._full_buffer is full
+    outputs = BufferView(["default", "loss"], [W, LOSS])
+    assert view.adjust(view.keys(), [parameters, outputs, W]).outputs is view[1] is outputs
 
 
 def test_every_look_finds_the_present_arrays(view):
     present, parameters = Members({}, None, {}), view.parameters
-    parameters.adjust(["W", "bias"], lambda: present)
+    parameters._find = lambda: present
     looks = {
         "attribute": lambda: parameters.bias,
         "name": lambda: parameters["bias"],
@@ -130,7 +132,7 @@ def test_every_look_finds_the_present_arrays(view):
 @pytest.mark.parametrize("names", [["bias", "W"], ["W"], ["W", "bias", "R"]])
 def test_adjust_refuses_other_names(view, names):
     with pytest.raises(ValueError, match=r"^expected the names \('W', 'bias'\), got"):
-        view.parameters.adjust(names, lambda: Members(dict.fromkeys(names, W), None, {}))
+        view.parameters.adjust(names, [W] * len(names))
     assert view.parameters.W is W
 
 
