@@ -196,7 +196,8 @@ def test_backends_of_handlers_and_names(monkeypatch):
     handler, devices = NumpyHandler(np.float64, seed=1), []
     gpu = "brainstorm.backend.PyCudaHandler"
     monkeypatch.setattr(gpu, lambda device: devices.append(device) or handler)
-    assert gen_backend(handler).handler is handler
+    be, named = gen_backend(handler), gen_backend(handler, np.float32)
+    assert (be.handler, be.ones(2).dtype, named.ones(2).dtype) == (handler, "f8", "f4")
     assert isinstance(gen_backend().handler, Handler)
     for name in ("gpu", "nervanagpu"):
         assert gen_backend(name).handler is gen_backend(name, device_id=2).handler is handler

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from brainstorm.backend.autodiff import Autodiff
 from brainstorm.backend.backend import Backend
 from brainstorm.backend.neon import NeonBackend
@@ -33,7 +31,7 @@ BACKENDS = {None: Backend, "neon": NeonBackend}
 
 def gen_backend(
     backend: str | Handler = "cpu",
-    datatype: Any = np.float32,
+    datatype: Any = None,
     rng_seed: int | None = None,
     batch_size: int = 0,
     compat: str | None = None,
@@ -45,7 +43,7 @@ def gen_backend(
     Args:
         backend: ``'cpu'`` (the default handler), ``'gpu'`` (a `PyCudaHandler`), or a handler;
             neon's names ``'mkl'`` and ``'nervanagpu'`` are accepted.
-        datatype: Type of new tensors: float32 or float64.
+        datatype: Type of new tensors: float32 or float64; by default that of the handler.
         rng_seed: Seeds the backend's random numbers.
         batch_size: `Backend.bsz`, for `Backend.iobuf`.
         compat: ``'neon'``: neon's rules for shapes, types and axes; see `NeonBackend`.

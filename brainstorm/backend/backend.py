@@ -32,7 +32,7 @@ class Backend(Routines):
 
     Args:
         handler: The handler of the arrays.
-        dtype: Type of new tensors: float32 or float64.
+        dtype: Type of new tensors: float32 or float64; by default that of the handler.
         seed: Seeds `rand`.
         batch_size: See `iobuf`.
 
@@ -57,12 +57,12 @@ class Backend(Routines):
     def __init__(
         self,
         handler: Handler,
-        dtype: Any = np.float32,
+        dtype: Any = None,
         seed: int | None = None,
         batch_size: int = 0,
     ) -> None:
         self.handler = handler
-        self.dtype = self.default_dtype = real_type(dtype)
+        self.dtype = self.default_dtype = real_type(handler.dtype if dtype is None else dtype)
         self.bsz = batch_size
         if self.dtype not in (np.float32, np.float64):
             raise ValidationError(
