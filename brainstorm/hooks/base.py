@@ -105,6 +105,8 @@ class Hook(Describable):
 
     def __init_from_description__(self, description: Mapping[str, Any]) -> None:
         Hook.begin_anew(self, {})
+        if self.writes and description.get(self.writes, "") is None:
+            setattr(self, self.writes, None)  # not a path that a constructor makes of a name
 
     def __init__(
         self,

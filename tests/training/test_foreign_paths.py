@@ -229,6 +229,16 @@ def test_the_default_of_a_hook_is_a_stored_path_too(folder):
     assert not os.path.exists("plot.png")
 
 
+def test_no_path_is_made_of_the_name_of_a_stored_hook(folder):
+    run(LogPlotter("*", "plot.png"))
+    path, options = f"{folder.parent}/mine/letter", {"filename": None}
+    for options["name"] in (path, "mine"):
+        change("trainer", lambda trainer: trainer["hooks"]["LogPlotter"].update(options))
+        go_on()
+    assert os.listdir("../mine") == ["letter"]
+    assert not os.path.exists("mine.png")
+
+
 # -- numbers --------------------------------------------------------------------------------------
 
 
