@@ -139,7 +139,7 @@ MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeE
 
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 
-#: Longer texts of values are cut in messages.
+#: Longer texts of values are cut in messages, and not compared with others.
 MOST_SHOWN = 200
 
 
@@ -183,7 +183,7 @@ def unknown(kind: str, name: object, choices: Iterable[object]) -> str:
     if not names:
         return text + "There are none."
     text += f"Choices are: {', '.join(names)}."
-    near = difflib.get_close_matches(str(name), names, n=2, cutoff=0.6)
-    if near:
+    is_short = len(str(name)) <= MOST_SHOWN  # the time is quadratic
+    if near := is_short and difflib.get_close_matches(str(name), names, n=2, cutoff=0.6):
         text += f" Did you mean {' or '.join(repr(n) for n in near)}?"
     return text

@@ -58,6 +58,7 @@ def test_all_are_brainstorm_errors_that_read_as_written(cls):
         ("Conv", iter(["Conv1", "Conv2", "Conv3", "Pool"]),
          "'Conv'. Choices are: Conv1, Conv2, Conv3, Pool. Did you mean 'Conv3' or 'Conv2'?"),
         (5, [15, 20], "5. Choices are: 15, 20. Did you mean '15'?"),
+        ("a" * 300, ["a" * 301], f"{'a' * 300!r}. Choices are: {'a' * 301}."),  # at once
     ],
 )  # fmt: skip
 def test_unknown_lists_choices_and_near_misses(name, choices, text):
