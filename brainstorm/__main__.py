@@ -50,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code.
     """
     parsed = _make_parser().parse_args(arguments)
-    sys.path.insert(0, os.getcwd())
+    if parsed.modules:
+        sys.path.insert(0, os.getcwd())
     try:
         for module in parsed.modules:
             _import(module)

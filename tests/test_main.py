@@ -275,8 +275,10 @@ def test_classes_of_a_user_are_imported_from_the_present_folder(tmp_path, monkey
     }.items():
         assert main(["info", "own.hdf5", "--import", module]) == 2
         assert capsys.readouterr().err == f"brainstorm: {said}"
+    sys.path[:] = there = sys.path[3:]
     assert main(["info", "own.hdf5"]) == 2
     assert "CommandLine" in capsys.readouterr().err
+    assert sys.path == there  # nothing else is imported from a folder of files
 
 
 @pytest.mark.parametrize(
