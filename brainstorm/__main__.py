@@ -27,6 +27,7 @@ from brainstorm.errors import (
     MissingDependencyError,
     UnsupportedFileError,
     ValidationError,
+    escaped,
     unknown,
 )
 from brainstorm.ext.onnx_exchange import load_onnx, save_onnx
@@ -235,7 +236,7 @@ def _complain(text: str) -> None:
 
 def _put(stream: TextIO, text: str) -> None:
     try:
-        stream.write(text)
+        stream.write(escaped(text))
         stream.flush()
     except OSError:  # Python would try again at its end, and complain
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from brainstorm.errors import escaped
 from brainstorm.optional import require
 
 __all__ = ["SHORT", "Node", "ShownAsTree", "Statistics", "Tree", "safe_repr", "without_middle"]
@@ -154,7 +155,7 @@ class Tree:
             cells = _join(columns, widths, node.cells) if node.cells else f"  {node.note}"
             name = indent + node.name
             lines.append(f"{name:<{first if node.cells else 0}}{cells}".rstrip())
-        return "\n".join(lines)
+        return escaped("\n".join(lines))
 
     # -- HTML -----------------------------------------------------------------------------------
 
@@ -169,7 +170,7 @@ class Tree:
     def __rich__(self) -> Any:
         """Return a tree of rich; only called by rich."""
         text = require("rich.text", "rich").Text
-        top = require("rich.tree", "rich").Tree(text(self.title), hide_root=not self.title)
+        top = require("rich.tree", "rich").Tree(text(escaped(self.title)), hide_root=not self.title)
         _add_to(top, self.nodes, text)
         return top
 
@@ -237,12 +238,12 @@ def _add_to(branch: Any, nodes: Sequence[Node], text: Any) -> None:
     first = max((len(node.name) for node in nodes if node.cells), default=0)
     for node in nodes:
         if node.cells:
-            line = text(f"{node.name:<{first}}", style="bold", no_wrap=True)
-            line.append(_join(columns, widths, node.cells).rstrip(), style="not bold")
+            line = text(escaped(f"{node.name:<{first}}"), style="bold", no_wrap=True)
+            line.append(escaped(_join(columns, widths, node.cells).rstrip()), style="not bold")
             branch.add(line)
         else:
-            line = text(node.name, style="bold cyan")
-            line.append(f"  {node.note}".rstrip(), style="not bold dim")
+            line = text(escaped(node.name), style="bold cyan")
+            line.append(escaped(f"  {node.note}".rstrip()), style="not bold dim")
             _add_to(branch.add(line), node.children, text)
 
 

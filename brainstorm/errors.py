@@ -33,6 +33,7 @@ __all__ = [
     "UnknownTypeError",
     "UnsupportedFileError",
     "ValidationError",
+    "escaped",
     "see",
     "shown",
     "unknown",
@@ -44,7 +45,7 @@ class BrainstormError(Exception):
 
     def __str__(self) -> str:
         # KeyError would show the repr of its argument instead of the message.
-        return str(self.args[0]) if self.args else ""
+        return escaped(str(self.args[0])) if self.args else ""
 
 
 class ValidationError(BrainstormError, ValueError):
@@ -139,8 +140,16 @@ MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeE
 
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 
+#: Control characters other than tabs and newlines: terminals obey them.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
 #: Longer texts of values are cut in messages, and not compared with others.
 MOST_SHOWN = 200
+
+
+def escaped(text: str) -> str:
+    """Return a text that is safe to print, whoever wrote the names in it."""
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def shown(value: object) -> str:

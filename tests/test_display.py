@@ -111,12 +111,13 @@ def test_html_is_escaped():
 
 
 def test_rich_shows_a_tree_and_reads_no_markup():
-    tree = Tree([group("[red]x", leaf("W"), note="a note"), leaf("[b]")], "Title")
+    tree = Tree([group("[red]x", leaf("W"), note="a note"), leaf("[b]")], "Title\x1b[2J")
     console = rich.console.Console(width=60, color_system=None, record=True, file=io.StringIO())
     console.print(tree)
     lines = [line.rstrip() for line in console.export_text().rstrip().split("\n")]
+    assert repr(tree).startswith("Title\\x1b[2J\n")
     assert lines == [
-        "Title",
+        "Title\\x1b[2J",
         "├── [red]x  a note",
         "│   └── W  float32[2]  8 B",
         "└── [b]  float32[2]  8 B",

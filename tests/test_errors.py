@@ -44,6 +44,7 @@ def test_all_are_brainstorm_errors_that_read_as_written(cls):
     assert isinstance(error, BrainstormError)
     assert str(error) == "layer 'x': expected 1, got 2."
     assert str(cls()) == ""
+    assert str(cls("\t\x1b[2J\x07\x7f\x9d é\n")) == "\t\\x1b[2J\\x07\\x7f\\x9d é\n"  # no commands
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is cls
     assert str(again) == str(error)

@@ -165,11 +165,11 @@ def run(folder, *arguments, **options):
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
 def test_any_stdout_shows_any_comment(net, tmp_path, encoding):
-    net.save_as_hdf5(tmp_path / "net.hdf5", comment="größer →")
+    net.save_as_hdf5(tmp_path / "net.hdf5", comment="größer →\x1b[2J")
     env = {**os.environ, "PYTHONIOENCODING": encoding}
     done = run(tmp_path, "-m", "brainstorm", "info", "net.hdf5", env=env, encoding=encoding)
     assert (done.returncode, done.stderr) == (0, "")
-    expected = "größer →".encode(encoding, "backslashreplace").decode(encoding)
+    expected = "größer →\\x1b[2J".encode(encoding, "backslashreplace").decode(encoding)
     assert rows(done.stdout)["comment"] == expected
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from brainstorm.constraints import one_of, whole
 from brainstorm.describable import Describable
-from brainstorm.errors import TrainingError, UnknownPathError, shown, unknown
+from brainstorm.errors import TrainingError, UnknownPathError, escaped, shown, unknown
 from brainstorm.utils import flatten_keys, is_number, warn_once
 
 #: Gets warnings, and everything that a training records, printed or not (at level INFO).
@@ -208,7 +208,7 @@ class Hook(Describable):
 
     def message(self, msg: str) -> None:
         """Log a line with the name of the hook, and print it if the hook is verbose."""
-        line = f"{self.__name__} >> {msg}"
+        line = escaped(f"{self.__name__} >> {msg}")
         LOG.info(line)
         if self.run_verbosity:
             write_line(line)
@@ -361,5 +361,5 @@ OUTPUT = StandardOutput()
 
 def write_line(text: str) -> None:
     """Write a line to the standard output."""
-    OUTPUT.write(text + "\n")
+    OUTPUT.write(escaped(text) + "\n")
     OUTPUT.flush()

@@ -101,11 +101,11 @@ def test_message_speaks_only_when_verbose(capsys):
     hook = hooks.Hook("H")
     hook.message("nothing")
     hook.start(None, None, True, {})
-    hook.message("hello")
+    hook.message("hello\x1b[2J")
     quiet = hooks.Hook("Q", verbose=False)
     quiet.start(None, None, True, {})
     quiet.message("nothing")
-    assert capsys.readouterr().out == "H >> hello\n"
+    assert capsys.readouterr().out == "H >> hello\\x1b[2J\n"
 
 
 class Counts(hooks.Hook):
