@@ -89,6 +89,13 @@ class _Server(ThreadingHTTPServer):
         self._open.pop(request, None)
         super().shutdown_request(request)
 
+    def server_close(self) -> None:
+        """End what a slow client, or a forked process with a copy of the sockets, would keep."""
+        for connection in (self.socket, *self._open):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RD)  # answers are still sent
+        super().server_close()
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log broken connections at level DEBUG only."""
         LOG.debug("page server: a request failed", exc_info=True)

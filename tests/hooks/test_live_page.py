@@ -310,6 +310,22 @@ def test_it_closes_with_the_training(train, error):
     assert not [t for t in threading.enumerate() if t.name == "brainstorm-page"]
 
 
+def test_neither_slow_clients_nor_copies_of_its_socket_outlast_it(monkeypatch):
+    monkeypatch.setattr(page_server._Request, "timeout", 600)
+    server = page_server.PageServer({})
+    address = server._server.socket.getsockname()
+    with socket.create_connection(address, timeout=60) as slow, server._server.socket.dup():
+        slow.sendall(b"GET / HTTP/1.1\r\n")
+        while not (threads := [t for t in threading.enumerate() if "process_request" in t.name]):
+            time.sleep(0.01)
+        server.close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address)
+        threads[0].join(60)
+        assert not threads[0].is_alive()
+        page_server.PageServer({}, address[1]).close()
+
+
 def test_the_address_is_printed_is_of_this_machine_and_another_one_each_time(train, capsys):
     page, addresses = LivePage(), []
 
