@@ -852,6 +852,8 @@ STEPS = "(float[T, B, 4] x) => (float[A, B, C] y)"
          "(x, W, R) y = Squeeze(h, i11)", "no layer has activations with numbers of their own"),
         (STEPS, "h = RNN <hidden_size = 3, activations = [\"Softsign\"]> (x, W, R) "
          "y = Squeeze(h, i11)", r"no layer has the activations \['Softsign'\]"),
+        (f"(float[T, B, {2**42}] x) => (float[A, B, C] y)", "h = RNN <hidden_size = 3> (x, W, R) "
+         "y = Squeeze(h, i11)", "weights for 4398046511104 inputs, got them for 4"),
         (STEPS, "l = Constant <value = int32[2] {1, 2}> () h = RNN <hidden_size = 3> (x, W, R, , "
          "l) y = Squeeze(h, i11)", "no layer takes the lengths of sequences; ours take masks"),
         (F4, "f = Reshape(x, all) y = Softmax(f)", "has a softmax over time steps or sequences"),

@@ -28,6 +28,8 @@ def _recurrence(imp: Importer, node: Node) -> list[Any]:
             f"expected (T, B, features), got {imp.shown(value.shape)}. A recurrence runs over "
             f"the time steps of the data: name the T axis of the input by axes."
         )
+    if value.shape[2] != (inputs := node.constant(1).shape[-1]):  # before it needs memory
+        raise node.fail(f"expected weights for {value.shape[2]} inputs, got them for {inputs}.")
     direction = node.options["direction"].decode()
     backwards = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
     permutation, size = value.permutation(2), node.constant(2).shape[-1]
