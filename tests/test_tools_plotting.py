@@ -134,6 +134,16 @@ def test_many_curves_differ_in_color_or_style():
     assert len({(line.get_color(), line.get_linestyle()) for line in lines}) == 20
 
 
+def test_names_are_no_formulas(tmp_path):
+    names = ["_x", "$\\foo$", "a\x1b\ud800"]
+    shown = ["_x", r"\$\foo\$", r"a\x1b?"]
+    band = {kind: [1.0] for kind in ("min", "avg", "max")}
+    figure, bands = plot_logs({name: [1.0] for name in names}, "*"), plot_bands({"$\\foo$": band})
+    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == shown
+    for one in (figure, bands):
+        one.savefig(tmp_path / "figure.png")
+
+
 def test_unknown_logs():
     with pytest.raises(UnknownPathError, match=r"unknown log 'training\.los'.* Did you mean"):
         plot_logs(LOGS, ["training.loss", "training.los"])

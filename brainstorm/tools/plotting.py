@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import UnknownPathError, ValidationError, shown, unknown
+from brainstorm.errors import UnknownPathError, ValidationError, escaped, shown, unknown
 from brainstorm.optional import require
 from brainstorm.utils import Array, flatten_items
 
@@ -67,18 +67,24 @@ def plot_logs(
         axes.plot(
             places[path],
             values,
-            label=path,
+            label=_as_written(path),
             marker="." if len(values) <= MARKED else None,
             color=COLORS[number % len(COLORS)],
             linestyle=STYLES[number // len(COLORS) % len(STYLES)],
         )
     if axes.lines:
-        axes.legend(fontsize=9)
+        # Named, because one that begins with "_" would be left out.
+        axes.legend(axes.lines, [line.get_label() for line in axes.lines], fontsize=9)
     if log_scale:
         axes.set_yscale("log")
     axes.set_xlabel(unit)
     _finish_curves(axes)
     return figure
+
+
+def _as_written(path: str) -> str:
+    """Return a path as Matplotlib shows it: not as a formula, which it may not be."""
+    return escaped(path).replace("$", r"\$").encode(errors="replace").decode()
 
 
 def plot_bands(logs: Mapping[str, Any], monitors: str = "*") -> Any:
@@ -115,7 +121,7 @@ def plot_bands(logs: Mapping[str, Any], monitors: str = "*") -> Any:
         color = COLORS[number % len(COLORS)]
         axes.fill_between(x, low, high, color=color, alpha=0.25, linewidth=0)
         axes.plot(x, middle, color=color)
-        axes.set_title(path, fontsize=10, loc="left")
+        axes.set_title(_as_written(path), fontsize=10, loc="left")
         _finish_curves(axes)
     rows[-1].set_xlabel(unit)
     return figure
