@@ -106,7 +106,8 @@ def load_library(path: str) -> ctypes.CDLL:
     with _waiting_briefly():
         library = ctypes.CDLL(path)
         # GNU's reads the environment when loaded, LLVM's when first used.
-        getattr(library, "omp_get_max_threads", int)()
+        with contextlib.suppress(AttributeError, UnicodeDecodeError):  # ctypes decodes the path
+            library.omp_get_max_threads()
     return library
 
 

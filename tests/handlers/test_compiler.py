@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -260,6 +261,15 @@ def test_cache_is_used(cache, monkeypatch):
     monkeypatch.setattr(compiler, "_build", None)
     assert ask(compiler.load(probe(5), "probe")) == 5
     assert {path.suffix for path in cache.iterdir()} == {".so"}
+
+
+@needs_compiler
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files may have to be UTF-8")
+def test_a_cache_may_have_any_name(cache, monkeypatch):
+    odd = cache / os.fsdecode(b"\xff $(x)\n'")
+    monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(odd))
+    assert ask(compiler.load(probe(5), "probe")) == 5
+    assert {path.suffix for path in odd.iterdir()} == {".so"}
 
 
 @needs_compiler
