@@ -78,7 +78,7 @@ class LivePage(Hook):
         self._renewed = -math.inf
         frame = make_page(net, "{content}")
         pages = {
-            "": lambda: ("text/html", frame.replace("{content}", self._ask())),
+            "": lambda: ("text/html", frame.replace("{content}", self._ask(), 1)),
             "content": lambda: ("text/html", self._ask()),
             "page.js": lambda: ("text/javascript", SCRIPT),
         }

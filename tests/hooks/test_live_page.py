@@ -135,6 +135,14 @@ def test_without_graphviz_there_is_text(look, monkeypatch):
     assert "FullyConnected(size=4, activation=&#x27;tanh&#x27;)" in text
 
 
+def test_names_are_not_replaced_by_the_content(look, monkeypatch):
+    page = "brainstorm.hooks.live_page.make_page"
+    monkeypatch.setattr(page, lambda net, content: f"{content}, a port named {{content}}")
+    text = look(lambda page: (renew(page, 8), ask(page)[2])[1])
+    assert text.count("<h1>") == 1
+    assert text.endswith(", a port named {content}")
+
+
 EVIL = "<script>alert(1)</script>\"'&"
 
 
