@@ -18,6 +18,7 @@ from brainstorm.forks import cached_property
 from brainstorm.handlers.traces import Traceable
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
+from brainstorm.optree.formula import MOST_FORMULAS
 from brainstorm.randomness import Seedable
 from brainstorm.utils import Array
 
@@ -35,9 +36,6 @@ __all__ = [
     "check_weight_modifier",
     "limit_norm",
 ]
-
-#: Number of formulas (with constants) that each class of modifiers caches.
-MOST_FORMULAS = 256
 
 #: A handler of any kind.
 Handler = Any

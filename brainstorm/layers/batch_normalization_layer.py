@@ -16,6 +16,7 @@ from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import number
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
+from brainstorm.optree.formula import MOST_FORMULAS
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
 from brainstorm.utils import product
 
@@ -48,7 +49,7 @@ def BatchNorm(
     return ConstructionWrapper.create(BatchNormLayerImpl, name=name, decay=decay, epsilon=epsilon)
 
 
-@functools.cache
+@functools.lru_cache(MOST_FORMULAS)
 def batch_norm(decay: float, epsilon: float) -> Formula:
     """Return the formula of a training pass: output, internals and running statistics."""
 
@@ -94,7 +95,7 @@ def share_of_cases(values_per_case: int) -> Formula:
     return share
 
 
-@functools.cache
+@functools.lru_cache(MOST_FORMULAS)
 def batch_norm_outside_training(epsilon: float) -> Formula:
     """Return the formula of output and internals with the running statistics."""
     return formula(lambda x, gamma, beta, mean, var: scaled(x - mean, var + epsilon, gamma, beta))

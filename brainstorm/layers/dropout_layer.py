@@ -10,6 +10,7 @@ from brainstorm.layers._writing import compute_into
 from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import number, one_of
 from brainstorm.optree import Formula, formula
+from brainstorm.optree.formula import MOST_FORMULAS
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
 
 
@@ -41,7 +42,7 @@ def Dropout(
     )
 
 
-@functools.cache
+@functools.lru_cache(MOST_FORMULAS)
 def dropped(keep_prob: float) -> Formula:
     """Return the formula of the output, which is also that of the deltas."""
     return formula(lambda x, mask: x * mask * (1.0 / keep_prob))

@@ -9,11 +9,9 @@ from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import number
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
+from brainstorm.optree.formula import MOST_FORMULAS
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array
-
-#: Number of formulas kept: one per factor, and per shape of deltas if there is a loss scale.
-MOST_FORMULAS = 256
 
 
 def Loss(importance: float = 1.0, name: str | None = None) -> ConstructionWrapper:

@@ -29,6 +29,9 @@ from brainstorm.optree.program import Program, linearise
 #: Number of programs that a formula caches: one per combination of shapes and types. Layers of one
 #: type have different shapes, hundreds in deep networks.
 MOST_PROGRAMS = 512
+#: Number of formulas that a function caches which makes them for numbers, such as an option that
+#: a hook changes at every update.
+MOST_FORMULAS = 256
 
 
 class Formula:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from fractions import Fraction
 from typing import Any
 
@@ -13,6 +14,8 @@ from brainstorm.constraints import number
 from brainstorm.errors import LayerValidationError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.network import Network
+from brainstorm.optree import Formula
+from brainstorm.optree.formula import MOST_FORMULAS
 from brainstorm.structure import ConstructionWrapper
 from brainstorm.testing import build_layer
 from brainstorm.training import SgdStepper
@@ -80,6 +83,22 @@ def test_the_importance_of_a_loss_is_changed_between_replayed_steps() -> None:
     np.testing.assert_array_equal(net.get("parameters"), before)
     np.testing.assert_allclose(net.get("gradients"), 3 * expected.get("gradients"), 1e-12)
     assert net.architecture["Loss"]["importance"] == 3.0
+
+
+@pytest.mark.parametrize("name", ["Dropout", "DeltasScaling", "BatchNorm", "Loss"])
+def test_numbers_that_change_at_every_step_do_not_fill_the_memory(name: str) -> None:
+    net, batch, counts = network(), batch_for(2, 6), []
+    for step in range(2 * MOST_FORMULAS):
+        for option in net.layers[name].changeable_kwargs:
+            setattr(net.layers[name], option, (step + 1) / 1e4)
+        net.provide_external_data(batch)
+        net.forward_pass(training_pass=True)
+        net.backward_pass()
+        net.forward_pass()
+        if step % MOST_FORMULAS == MOST_FORMULAS - 1:
+            gc.collect()
+            counts.append(sum(type(one) is Formula for one in gc.get_objects()))
+    assert counts[1] < counts[0] + 20
 
 
 ONE_OF_EACH = {case.create().layer.layer_type: case for case in CASES}
