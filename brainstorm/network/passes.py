@@ -175,8 +175,13 @@ class NetworkPasses(NetworkParameters):
         Args:
             accumulate: Whether to add to the gradients instead of overwriting them.
             modify: Whether to apply the gradient modifiers.
+
+        Raises:
+            MissingDataError: Data of the batch are missing.
         """
         with self._buffer_manager.turn:
+            if self._buffer_manager.position is not None:  # else there was no forward pass
+                self.check_complete()
             self._passes.backward(accumulate)
             if modify:
                 self.apply_gradient_modifiers()
@@ -232,11 +237,12 @@ class NetworkPasses(NetworkParameters):
             training_pass: Whether layers act as in training; else only the forward pass.
         """
         with self._buffer_manager.turn, self.handler.tracing(runs=False) as trace:
-            position = self._buffer_manager.position
+            position, made_up = self._buffer_manager.position, self._made_up
+            self._made_up = []  # the calls do not depend on the data
             self.forward_pass(training_pass)
             if training_pass:
                 self.backward_pass()
-            self._buffer_manager.position = position
+            self._buffer_manager.position, self._made_up = position, made_up
         planned = self._buffer_manager.sizes, self._buffer_manager.stamp
 
         def check() -> None:
@@ -311,6 +317,7 @@ class NetworkPasses(NetworkParameters):
 
         Raises:
             NetworkValidationError: There was none that ended, or memory has moved since.
+            MissingDataError: Data of the batch are missing.
         """
         with self._buffer_manager.turn:  # all of one pass
             if self.loss_layers and self._buffer_manager.position is None:
@@ -318,6 +325,7 @@ class NetworkPasses(NetworkParameters):
                     "get_loss_values: expected a forward pass before it. Call "
                     "provide_external_data and forward_pass."
                 )
+            self.check_complete()
             losses = [self.get(f"{name}.outputs.loss").item() for name in self.loss_layers]
         return self.name_losses([float(loss) for loss in losses])
 

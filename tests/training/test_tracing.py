@@ -394,10 +394,13 @@ def test_data_without_targets_are_no_batch_to_train_on(make, sequences):
     text = (
         "data for 'targets' is missing: the present batch has none, because of net.predict or all"
     )
-    with pytest.raises(MissingDataError, match=text):
-        stepper.run()
+    net.forward_pass()  # of the predictions, which may be read
+    for use in (stepper.run, net.get_loss_values, net.backward_pass):
+        with pytest.raises(MissingDataError, match=text):
+            use()
     np.testing.assert_array_equal(net.get("parameters"), before)
     assert stepper.steps == 1
+    assert net.plan().steps  # which are those of any data
     for complete in (net.provide_external_data, net.predict):
         complete(given)
         stepper.run()
