@@ -165,6 +165,10 @@ def test_a_state_that_does_not_fit(net: Network) -> None:
     ):
         with pytest.raises(NetworkValidationError, match=text):
             net.carry_context(wrong, continues=True)
+    with pytest.raises(
+        NetworkValidationError, match=r"^carry_context, continues: expected True or"
+    ):
+        net.carry_context(state, continues=np.array([True, False]))  # one for each sequence
 
 
 def test_the_memory_of_the_state_is_used_again(net: Network) -> None:

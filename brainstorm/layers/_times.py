@@ -23,6 +23,10 @@ _NOT_ALL = (
     " Either all inputs have a time axis, or none. Remove that of the others with TimePooling, or "
     "repeat this one for every step with RepeatOverTime."
 )
+_FIXED = (
+    " It has a constant size: only L1Decay, L2Decay and Loss take parameters. Any other penalty of "
+    "them is a gradient modifier."
+)
 _HAS_TIME = " Make one vector of each sequence with TimePooling."
 _NO_CHANNELS = (
     " The channel axis is missing: for one channel, use array[..., None]. (It does not move along "
@@ -52,7 +56,7 @@ def remedy_for(template: StructureTemplate, given: BufferStructure) -> str:
     if not template.scales_with_time:
         return _HAS_TIME * (template.buffer_type == BATCH and given.scales_with_time)
     if not given.scales_with_time:
-        return _NOT_ALL * (given.buffer_type == BATCH)
+        return _NOT_ALL if given.buffer_type == BATCH else _FIXED
     return _TWO_TIMES * (given.time != template.time)
 
 

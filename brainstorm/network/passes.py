@@ -367,6 +367,12 @@ class NetworkPasses(NetworkParameters):
             NetworkValidationError: `state` is not a list, or is empty although it is continued, or
                 belongs to another network or batch size.
         """
+        if np.ndim(continues):
+            raise NetworkValidationError(
+                f"carry_context, continues: expected True or False, for all sequences, got "
+                f"{shown(continues)}. To begin some anew, set their part of each array of the "
+                f"state to 0: array[:, numbers] = 0."
+            )
         if continues:
             warn_of_parts(self.layers)
         with self._buffer_manager.turn:

@@ -58,6 +58,14 @@ def test_inputs_have_time_all_or_none(layer, other, port):
         build_layer(layer, shapes)
 
 
+def test_formulas_of_parameters_are_referred_to_modifiers():
+    match = (
+        r"expected \(T, B, \.\.\.\), got \(3, 4\)\. It has a constant size: .* gradient modifier\.$"
+    )
+    with pytest.raises(LayerValidationError, match=match):
+        build_layer(bl.Expression("x * x"), {"default": (3, 4)})
+
+
 def test_what_repeats_vectors_refuses_sequences():
     match = (
         r"^layer 'RepeatOverTime' \(RepeatOverTime\), input 'default': expected \(B, \.\.\.\), got "
