@@ -27,13 +27,14 @@ def check_topology(layers: Layers) -> None:
     """Check a network's layers, given in topological order.
 
     It warns of layers with parameters that lead to no loss, while others do: they are never
-    trained. It also warns of layers that lead directly into a loss and are rectified by default.
+    trained; of losses that train nothing; and of layers that lead directly into a loss and are
+    rectified by default.
 
     Raises:
         NetworkValidationError: A layer cannot be reached from the Input, or there are losses but
             no parameter leads to any.
     """
-    reachable = _reach(layers, [INPUT], forward=True)
+    reachable = _reach(layers, [INPUT], forward=True, by_deltas=False)
     lost = [name for name, la in layers.items() if name not in reachable and la.in_shapes]
     if lost:
         raise NetworkValidationError(
@@ -51,17 +52,29 @@ def check_topology(layers: Layers) -> None:
             f"no path leads from {_names(idle)} to a loss: never trained. "
             f"{see('layers-that-are-never-trained')}",
         )
+    trainable = _find_trainable(layers)
+    trained = _reach(layers, trainable, forward=True)
+    vain = [name for name, layer in layers.items() if layer.has_loss and name not in trained]
+    if trainable and vain:
+        warn_once(
+            layers[INPUT],
+            f"no gradient of {_names(vain)} reaches a parameter: it trains nothing. "
+            f"{see('layers-that-are-never-trained')}",
+        )
     _warn_of_rectified_predictions(layers)
+
+
+def _find_trainable(layers: Layers) -> list[str]:
+    """Return the layers with parameters that get gradients."""
+    return [
+        n for n, la in layers.items() if {*la.parameter_shapes} - {*la.computes_no_gradients_for}
+    ]
 
 
 def find_idle(layers: Layers) -> tuple[list[str], bool]:
     """Return the layers with parameters that lead to none of the losses, and if all are so."""
     losses = [name for name, layer in layers.items() if layer.has_loss]
-    trainable = [
-        name
-        for name, layer in layers.items()
-        if losses and set(layer.parameter_shapes) - set(layer.computes_no_gradients_for)
-    ]
+    trainable = _find_trainable(layers) if losses else []
     leading = _reach(layers, losses, forward=False)
     idle = [name for name in trainable if name not in leading]
     return idle, bool(idle) and idle == trainable
@@ -136,16 +149,16 @@ def warn_of_parts(layers: Layers, is_intended: bool = True) -> None:
         )
 
 
-def _reach(layers: Layers, start: Iterable[str], forward: bool) -> set[str]:
-    """Return all layers that can be reached along the connections, or against them."""
+def _reach(layers: Layers, start: Iterable[str], forward: bool, by_deltas: bool = True) -> set[str]:
+    """Return all layers that can be reached along the connections (of deltas), or against them."""
     reached = set(start)
     names = list(layers) if forward else list(layers)[::-1]
     for name in names:
         layer = layers[name]
-        if forward:
-            neighbours = {c.start_layer for c in layer.incoming}
-        else:
-            neighbours = {c.end_layer for c in layer.outgoing if _passes_deltas(layers, c)}
+        connections = layer.incoming if forward else layer.outgoing
+        if by_deltas:
+            connections = {c for c in connections if _passes_deltas(layers, c)}
+        neighbours = {c.start_layer if forward else c.end_layer for c in connections}
         if neighbours & reached:
             reached.add(name)
     return reached

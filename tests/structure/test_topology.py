@@ -47,6 +47,16 @@ def test_a_layer_that_is_never_trained_is_a_warning(warnings):
     assert text.startswith(start)
 
 
+def test_a_loss_that_trains_nothing_is_a_warning(warnings):
+    inp, out = wire_input(), bl.SoftmaxCE(name="Out")
+    inp >> bl.FullyConnected(3, "linear") >> out - "loss" >> bl.Loss()
+    inp - "targets" >> "targets" - out
+    out - "predictions" >> bl.Expression("sum(x * log(x), axis=-1)") >> bl.Loss(name="Entropy")
+    Network.from_layer(inp)
+    (text,) = warnings()
+    assert text.startswith("no gradient of 'Entropy' reaches a parameter: it trains nothing. See ")
+
+
 def test_networks_without_a_loss_or_without_parameters_are_fine():
     for layer in (bl.FullyConnected(3), bl.Loss()):
         Network.from_layer(wire_input() >> layer)
