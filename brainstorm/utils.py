@@ -250,9 +250,12 @@ def as_array(value: Any, what: str) -> np.ndarray:
     try:
         return np.asarray(value)
     except (RuntimeError, TypeError, ValueError) as error:
+        remedy = "Pass x.detach().cpu().float().numpy() of a tensor x of PyTorch."
+        if "inhomogeneous" in str(error):
+            remedy = "Its items need equal shapes; BucketedMinibatches pads sequences."
         raise ValidationError(
             f"{what}: expected data for numpy.asarray, got a {type(value).__name__} ({error}). "
-            f"Pass x.detach().cpu().float().numpy() of a tensor x of PyTorch."
+            f"{remedy}"
         ) from error
 
 

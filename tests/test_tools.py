@@ -299,6 +299,7 @@ def test_arrays_must_fit(function):
     one, name = np.zeros((1, 2, 1)), function.__name__
     for arrays, text in (
         ((one, Tensor()), ", argument 2: expected data for numpy.asarray, got a Tensor"),
+        ((one, [[[1], [2]], [[3]]]), ", argument 2: .* Its items need equal shapes; BucketedMinib"),
         ((one, one[:, :1]),
          r": expected arrays \(T, B, features...\) with equal B, got the shapes \[\(1, 2"),
         ((), ": expected arrays"),
