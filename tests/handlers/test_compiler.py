@@ -13,6 +13,7 @@ import pytest
 from brainstorm.errors import MissingDependencyError
 from brainstorm.handlers import compiler
 from brainstorm.handlers.native import NativeHandler
+from brainstorm.handlers.pycuda.libraries import path_of
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import Recurrent
 from brainstorm.network import Network
@@ -270,6 +271,7 @@ def test_a_cache_may_have_any_name(cache, monkeypatch):
     monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(odd))
     assert ask(compiler.load(probe(5), "probe")) == 5
     assert {path.suffix for path in odd.iterdir()} == {".so"}
+    assert path_of("nothing") is None  # which reads the names of all libraries
 
 
 @needs_compiler

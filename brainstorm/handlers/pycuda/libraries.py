@@ -73,6 +73,7 @@ def _folders(name: str) -> Iterator[Path]:
 def path_of(name: str) -> str | None:
     """Return the file of a library that this process has loaded; None: not loaded."""
     with contextlib.suppress(OSError):
-        found = re.search(rf"/.*/lib{name}\.so[.\d]*$", Path("/proc/self/maps").read_text(), re.M)
+        loaded = os.fsdecode(Path("/proc/self/maps").read_bytes())  # paths may not be UTF-8
+        found = re.search(rf"/.*/lib{name}\.so[.\d]*$", loaded, re.M)
         return found[0] if found else None
     return None
