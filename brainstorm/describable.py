@@ -26,7 +26,7 @@ import functools
 import inspect
 import math
 import reprlib
-from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import FrozenInstanceError
 from typing import Any, ClassVar, TypeVar
 
@@ -105,7 +105,7 @@ class Describable:
             if name in hidden or (name in defaults and _equal(defaults[name], value)):
                 continue
             with _located(f"[{type(self).__name__}.{name}]"):
-                description[name] = _describe(value, RESERVED)
+                description[name] = _describe(value, _RESERVED)
         return description
 
     @classmethod
@@ -297,7 +297,7 @@ def _located(place: str) -> Iterator[None]:
 _INFINITE = [{"@float": "inf"}, {"@float": "-inf"}]
 #: Keys that dicts among the attributes of an object cannot have, because they would be read as
 #: something else.
-RESERVED = ("@type", "@float")
+_RESERVED = ("@type", "@float")
 
 
 def get_description(this: Any) -> Any:
@@ -313,7 +313,7 @@ def get_description(this: Any) -> Any:
     return _describe(this, ())
 
 
-def _describe(this: Any, reserved: Collection[str]) -> Any:
+def _describe(this: Any, reserved: Container[str]) -> Any:
     """Return a description of something, whose dicts have no reserved keys."""
     if isinstance(this, Describable):
         return this.__describe__()

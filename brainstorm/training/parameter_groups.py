@@ -305,7 +305,8 @@ def find_parts(
         number = next((i for i, group in enumerate(groups) if group.has(path)), -1)
         return (number, *(values[index] for values in weights.values()))
 
-    owners = {kind(index)[0] for index in range(len(places))}
+    kinds = [kind(index) for index in range(len(places))]
+    owners = {number for number, *_ in kinds}
     for number, group in enumerate(groups):
         if group.patterns and number not in owners:
             raise TrainingError(
@@ -313,7 +314,7 @@ def find_parts(
                 f"names. A parameter belongs to the first group that names it: put this one first."
             )
     parts = []
-    for (number, *_), adjacent in itertools.groupby(range(len(places)), kind):
+    for (number, *_), adjacent in itertools.groupby(range(len(places)), kinds.__getitem__):
         indices = list(adjacent)
         rows = slice(places[indices[0]][1].start, places[indices[-1]][1].stop)
         parts.append(Part(indices[0], rows, number))

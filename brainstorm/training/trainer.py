@@ -250,11 +250,10 @@ class Trainer(ShownAsTree, Describable):
                 f"Trainer.train, epoch {self.current_epoch_nr}: the training_data_iter "
                 f"({type(iterator).__name__}) gave no batch."
             )
-        is_said = getattr(iterator, "gives_sequences", False)
-        if progress.given == 1 and self.team.size == 1 and not is_said:
-            warn_of_one_sequence(net.layers, net.time_size, net.batch_size)
-        if not is_said:
+        if not getattr(iterator, "gives_sequences", False):
             warn_of_single_steps(net.layers, longest)
+            if progress.given == 1 and self.team.size == 1:
+                warn_of_one_sequence(net.layers, net.time_size, net.batch_size)
         progress.in_epoch = False
         self.team.merge_statistics(net)
         scores = merge_scores(self.team.gather(progress.scores))
