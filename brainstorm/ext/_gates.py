@@ -27,21 +27,22 @@ class Stacked(NamedTuple):
             *others, found["bRh"] = np.split(second, 3)
             second = np.concatenate([*others, np.zeros_like(found["bRh"])])
         arrays = self.W, self.R, self.b + second
-        for names, array in zip(_names(kind, gates), arrays, strict=True):
+        for names, array in zip(names_of_weights(kind, gates), arrays, strict=True):
             found.update(zip(names, np.split(array, len(names)), strict=True))
         return found
 
 
 def stack(kind: str, gates: str, get: Callable[[str], Any]) -> Stacked:
     """Return the weights of a layer, given its type, its gates and a reader of its parameters."""
-    W, R, b = (np.concatenate([get(name) for name in names]) for names in _names(kind, gates))
+    names = names_of_weights(kind, gates)
+    W, R, b = (np.concatenate([get(name) for name in each]) for each in names)
     second = np.zeros_like(b)
     if kind == "Gru":
         second[-len(b) // 3 :] = get("bRh")
     return Stacked(W, R, b, second)
 
 
-def _names(kind: str, gates: str) -> list[list[str]]:
+def names_of_weights(kind: str, gates: str) -> list[list[str]]:
     """Return the names of the parameters W, R and b of all gates."""
     if kind == "Recurrent":
         return [["W"], ["R"], ["bias"]]

@@ -35,10 +35,6 @@ REFUSED = {
         ("Recurrent(3, 'gelu')", "Recurrent(3, 'silu')", "Gru(3, 'gelu')"),
         "ONNX has no recurrence with (gelu|silu), only with sigmoid, rel, tanh",
     ),
-    **dict.fromkeys(
-        (f"{kind}(3) of 2, mask" for kind in ("Recurrent", "Lstm", "Gru")),
-        "ONNX has no recurrence that holds its state where a mask is 0",
-    ),
     "Clockwork": r"'Clockwork(Lstm)?' .*: ONNX has no counterpart of this layer. There is one of",
     "RepeatOverTime": r"\(RepeatOverTime\): no input of the model has the axis T\.$",
     "LocalResponseNormalization(4": "ONNX wants an odd size, got 4",
@@ -150,6 +146,19 @@ def test_a_layer_computes_the_same_elsewhere_and_comes_back(case):
             from_onnx(model)
     else:
         check_everywhere(net, data, output, case.name not in NOT_IN_REFERENCE)
+
+
+@pytest.mark.parametrize("kind", ["Recurrent", "Gru", "Lstm"])
+def test_recurrences_elsewhere_hold_their_state_whatever_is_in_the_padding(kind):
+    inp = bl.Input({"default": ("T", "B", 2), "mask": ("T", "B", 1)})
+    layer = getattr(bl, kind)(3)
+    inp - "mask" >> "mask" - layer
+    inp >> layer
+    mask = np.array([[0, 1, 0, 1, 1, 0], [1, 1, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0]]).T[..., None]
+    data = {**numbers(6, 3, 2), "mask": mask.astype(np.float32)}
+    model, _ = check_everywhere(net := random_net(layer), data)
+    padded = {**data, "default": np.where(mask, data["default"], np.float32(np.nan))}
+    np.testing.assert_allclose(run(model, padded), net.predict(data), **TOLERANCE)
 
 
 def test_versions_and_names():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from brainstorm.ext._gates import stack
+from brainstorm.errors import NetworkValidationError
+from brainstorm.ext._gates import names_of_weights, stack
 from brainstorm.ext.onnx_exchange._body import BOOL, FLOAT, INT64, Body, onnx
 from brainstorm.ext.onnx_exchange._export import Exporter, composes, writes
 from brainstorm.ext.onnx_exchange._tables import GATED_ACTIVATIONS, POOLINGS, RECURRENT
@@ -17,25 +19,65 @@ from brainstorm.optree.activations import activation
 @writes(*RECURRENT)
 def _recurrent(e: Exporter, layer: Any) -> None:
     if "mask" in layer.in_shapes:
-        raise e.fail("ONNX has no recurrence that holds its state where a mask is 0.")
-    name, known = activation(layer.activation).name, GATED_ACTIVATIONS
-    if name not in known:
-        raise e.fail(f"ONNX has no recurrence with {name}, only with {', '.join(known)}.")
-    kind, gates, functions = RECURRENT[layer.type_name]
-    W, R, b, second = stack(layer.type_name, gates, e.values)
+        return e.function(functools.partial(_holding, layer))
+    W, R, b, second = stack(layer.type_name, RECURRENT[layer.type_name][1], e.values)
     tensors = {"W": W, "R": R, "B": np.concatenate([b, second])}
-    if kind == "LSTM":
+    if layer.type_name == "Lstm":
         tensors["P"] = np.concatenate([e.values(f"p{gate}")[0] for gate in "iof"])
     inputs = [e.body.constant(a[None], f"{layer.name}.{key}") for key, a in tensors.items()]
-    inputs[3:3] = ["", "", ""] * (kind == "LSTM")  # no lengths, initial state and cell
+    return e.put(_run(e.body, layer, e.flat(), inputs))
+
+
+def _run(body: Body, layer: Any, x: str, weights: Sequence[str]) -> str:
+    """Add the recurrent operator of a layer, given W, R, B and, of an LSTM, P."""
+    kind, _, functions = RECURRENT[layer.type_name]
+    name, known = activation(layer.activation).name, GATED_ACTIVATIONS
+    if name not in known:
+        raise NetworkValidationError(
+            f"{body.where}: ONNX has no recurrence with {name}, only with {', '.join(known)}."
+        )
+    no_lengths_or_states = ["", "", ""] * (kind == "LSTM")
+    inputs = [*weights[:3], *no_lengths_or_states, *weights[3:]]
     activations = [known[name if letter == "g" else "sigmoid"] for letter in functions]
     options: dict[str, Any] = {"linear_before_reset": 1} if kind == "GRU" else {}
     if "Affine" in activations:  # one for each, because the defaults of runtimes differ
         count = len(activations)
         options |= {"activation_alpha": [1.0] * count, "activation_beta": [0.0] * count}
     size = layer.get_shape("outputs.default").feature_size
-    y = e.body.op(kind, e.flat(), *inputs, hidden_size=size, activations=activations, **options)
-    e.put(e.body.op("Squeeze", y, e.body.constant([1])))
+    y = body.op(kind, x, *inputs, hidden_size=size, activations=activations, **options)
+    return body.op("Squeeze", y, body.constant([1]))
+
+
+def _holding(layer: Any, body: Body, given: Mapping[str, str]) -> list[str]:
+    """Run over the steps that count alone, moved to the front; others hold what came before."""
+    is_on = _counting(body, given["mask"])
+    one, two, count = body.constant([1]), body.constant([2]), body.op("Shape", is_on, end=1)
+    numbers = body.op("Unsqueeze", _steps(body, is_on), one)
+    first_highest = body.op("Mul", is_on, body.op("Sub", count, numbers))
+    _, order = body.op("TopK", first_highest, count, axis=0, outputs=2)
+    x = body.reshape(given["default"], [0, 0, -1])
+    order = body.op("Expand", body.op("Unsqueeze", order, two), body.op("Shape", x))
+    y = _run(body, layer, body.op("GatherElements", x, order), _weights(layer, body, given))
+    seen = body.op("CumSum", is_on, body.constant(0))  # how many steps, at each one
+    seen = body.op("Expand", body.op("Unsqueeze", seen, two), body.op("Shape", y))
+    y = body.op("Pad", y, body.constant([1, 0, 0, 0, 0, 0]))
+    return [body.op("GatherElements", y, seen)]
+
+
+def _weights(layer: Any, body: Body, given: Mapping[str, str]) -> list[str]:
+    """Return what `_run` takes, of the parameters of a layer."""
+    kind, gates, _ = RECURRENT[layer.type_name]
+    W, R, b = (
+        body.op("Concat", *(given[name] for name in names), axis=0)
+        for names in names_of_weights(layer.type_name, gates)
+    )
+    apart = [given["bRh"]] if kind == "GRU" else []
+    zeros = np.zeros(layer.kwargs["size"] * (len(gates) - len(apart)))
+    B = body.op("Concat", b, body.constant(zeros), *apart, axis=0)
+    first = body.constant([0])
+    weights = [body.op("Unsqueeze", tensor, first) for tensor in (W, R, B)]
+    peepholes = [given[f"p{gate}"] for gate in "iof" if kind == "LSTM"]
+    return [*weights, *([body.op("Concat", *peepholes, axis=1)] if peepholes else [])]
 
 
 @writes("Reverse")
@@ -48,10 +90,8 @@ def _reverse(e: Exporter, layer: Any) -> None:
 
 def _reversed_within(body: Body, given: Mapping[str, str]) -> list[str]:
     """Reverse each sequence up to the last step at which its mask is not 0."""
-    mask = body.op("Squeeze", given["mask"], body.constant([2]))
-    is_on = body.op("Cast", body.op("Cast", mask, to=BOOL), to=INT64)
-    one = body.constant([1])
-    numbers = body.op("Unsqueeze", body.op("Add", _steps(body, mask), one), one)
+    is_on, one = _counting(body, given["mask"]), body.constant([1])
+    numbers = body.op("Unsqueeze", body.op("Add", _steps(body, is_on), one), one)
     lengths = body.op("ReduceMax", body.op("Mul", is_on, numbers), body.constant([0]), keepdims=0)
     lengths = body.op("Max", lengths, one)
     return [body.op("ReverseSequence", given["default"], lengths, time_axis=0, batch_axis=1)]
@@ -100,6 +140,12 @@ def _last_of(body: Body, counts: str, ones: list[int]) -> str:
     numbers = body.op("Mul", numbers, body.op("Cast", counts, to=FLOAT))
     last = body.op("ReduceMax", numbers, body.constant([0]), keepdims=1)
     return body.op("Equal", numbers, body.op("Max", last, one))
+
+
+def _counting(body: Body, mask: str) -> str:
+    """Return the integers (T, B): 1 where a mask is not 0."""
+    mask = body.op("Squeeze", mask, body.constant([2]))
+    return body.op("Cast", body.op("Cast", mask, to=BOOL), to=INT64)
 
 
 def _steps(body: Body, x: str) -> str:
