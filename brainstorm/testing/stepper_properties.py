@@ -7,6 +7,7 @@ Each property is a function of a `_Harness`, on which small networks are trained
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -247,7 +248,10 @@ def parameters_stay_finite(harness: _Harness) -> None:
 
 @STEPPER_PROPERTIES
 def a_state_continues_exactly(harness: _Harness) -> None:
-    """What `get_state` returns, with the parameters, leads to what comes without interruption."""
+    """What `get_state` returns, with the parameters, leads to what comes without interruption.
+
+    So does a copy of the stepper, with that of its network.
+    """
     whole, stepper, other = harness.copy(), harness.copy(), harness.copy()
     harness.start(whole)
     expected = harness.train(whole)
@@ -257,9 +261,10 @@ def a_state_continues_exactly(harness: _Harness) -> None:
     net = harness.network()
     harness.handler.set_from_numpy(net.buffer.parameters, before.get("parameters"))
     other.start(net)
-    rest = harness.train(other, INTERRUPTED)
-    if text := harness.find_difference(rest, expected[INTERRUPTED:], INTERRUPTED):
-        harness.fail(f"{text}, after set_state")
+    for how, continued in (("after set_state", other), ("of a copy", copy.deepcopy(stepper))):
+        rest = harness.train(continued, INTERRUPTED)
+        if text := harness.find_difference(rest, expected[INTERRUPTED:], INTERRUPTED):
+            harness.fail(f"{text}, {how}")
 
 
 @STEPPER_PROPERTIES

@@ -215,10 +215,9 @@ class TrainingStepper(UpdateRule):
         Raises:
             MissingDataError: The batch is one of `net.predict`, without targets.
         """
-        if self._traces is None:
-            raise TrainingError(f"{type(self).__name__}.run: expected start(net) before it.")
-        if self._restored is not None:
-            raise TrainingError(f"{type(self).__name__}.run: expected start(net) after set_state.")
+        if self._traces is None or self._restored is not None:
+            when = "before it" if self._traces is None else "after set_state"
+            raise TrainingError(f"{type(self).__name__}.run: expected start(net) {when}.")
         if self._holder.array_type is not self.handler.array_type:
             raise TrainingError(
                 f"{type(self).__name__}.run: expected arrays of one kind since start(net), got "
@@ -317,9 +316,8 @@ class TrainingStepper(UpdateRule):
 
     def _replaces(self, method: str) -> bool:
         """Return whether a method differs from that of the base class."""
-        return method in vars(self) or getattr(type(self), method) is not getattr(
-            TrainingStepper, method
-        )
+        own = getattr(type(self), method)
+        return method in vars(self) or own is not getattr(TrainingStepper, method)
 
     def step(self) -> None:
         """Do a whole step, if one batch makes an update."""
@@ -385,10 +383,16 @@ class TrainingStepper(UpdateRule):
         for name in parts.keys() & state:
             parts[name].set_state(state[name])
 
+    def __setstate__(self, state: tuple[dict[str, Any], Any]) -> None:
+        """Start a copy as from its state: the arrays of a step belong to its own network."""
+        vars(self).update(state[0])
+        if self._traces is not None:
+            self.set_state(self.get_state())
+            self.start(self.net)
+
     def _kept_parts(self) -> dict[str, Any]:
         """Return the parts of the stepper that have a state of their own, by name."""
-        parts = {name: getattr(self, name) for name in ("loss_scaling", "accumulation")}
-        return {name: part for name, part in parts.items() if part is not None}
+        return {name: part for name in _HELPERS if (part := getattr(self, name)) is not None}
 
 
 #: The methods of a step that `run` traces. A class that replaces any of these is called in every
