@@ -85,12 +85,13 @@ def _places(
 ) -> dict[int, Array]:
     """Return the output that the last step may compute into: the only one, by a ufunc.
 
-    Ufuncs give the right result for any overlap of inputs and outputs.
+    Ufuncs give the right result for any overlap of inputs and outputs, if these are contiguous:
+    NumPy 2.4 negates some columns of matrices wrongly into others.
     """
     if len(outputs) == 1 and not accumulate[0] and program.steps:
         last = program.steps[-1]
         direct = isinstance(last.operator.numpy, np.ufunc) and last.dtype == outputs[0].dtype
-        fits = direct and outputs[0].shape == last.shape
+        fits = direct and outputs[0].shape == last.shape and outputs[0].flags.c_contiguous
         if fits and last.result == program.outputs[0]:
             return {last.result: outputs[0]}
     return {}

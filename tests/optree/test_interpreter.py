@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from brainstorm.optree import OPERATORS, OpTreeNode, Variable, evaluate, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.optree.interpreter import Interpreter
+from brainstorm.optree.nodes import build
 from tests.optree import integer_reductions, nan_cases
 
 INTEGERS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
@@ -292,6 +293,21 @@ def test_results_are_as_if_computed_before_any_is_written(reads, writes):
     inputs = {x: view(memory, place) for x, place in zip((X, Y, Z), reads, strict=True)}
     run(list(trees), inputs, [view(memory, place) for place in places], accumulate)
     np.testing.assert_allclose(memory, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [n for n, o in OPERATORS.items() if o.kind == "elementwise"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_columns_of_matrices_are_changed_in_place_like_copies(name, dtype):
+    operands = OPERATORS[name].arity
+    for columns in (*range(1, 10), 16):
+        matrix = np.random.RandomState(0).uniform(0.1, 0.9, (19, columns)).astype(dtype)
+        column, others = matrix[:, 0], [np.full(19, 0.5, dtype)] * (operands - 1)
+        x, *more = [Variable((19,), dtype, name=str(i)) for i in range(operands)]
+        arrays = dict(zip([x, *more], [column.copy(), *others], strict=True))
+        tree, expected = build(name, (x, *more)), np.zeros(19, dtype)
+        run([tree], arrays, [expected])
+        run([tree], {**arrays, x: column}, [column])
+        np.testing.assert_array_equal(column, expected, str(columns))
 
 
 def test_an_input_that_is_an_output_is_what_it_was_before_others_were_written():
