@@ -39,12 +39,13 @@ class Listener:
     def __enter__(self) -> Any:
         if is_main_thread():
             self._process = os.getpid()
-            for number in self.numbers:
-                handler = signal.getsignal(number)
-                if handler is not _dispatch and self.replaces(handler):
-                    _replaced[number] = handler
-                    signal.signal(number, _dispatch)
-            _blocks.append(self)
+            with contextlib.suppress(ValueError):  # signals are those of the main interpreter
+                for number in self.numbers:
+                    handler = signal.getsignal(number)
+                    if handler is not _dispatch and self.replaces(handler):
+                        _replaced[number] = handler
+                        signal.signal(number, _dispatch)
+                _blocks.append(self)
         return self
 
     def __exit__(self, *error: object) -> None:

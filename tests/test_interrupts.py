@@ -19,7 +19,7 @@ from brainstorm.errors import TrainingError
 from brainstorm.files import _Unfailing
 from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import NativeHandler
-from brainstorm.hooks import AverageWeights, MonitorLoss, WithAverages
+from brainstorm.hooks import AverageWeights, MonitorLoss, StopOnSigQuit, WithAverages
 from brainstorm.interrupts import interruptible, uninterrupted
 from brainstorm.layers import BatchNorm, FullyConnected, Input, Loss
 from brainstorm.training import GradientAccumulation, NesterovStepper, SgdStepper
@@ -107,6 +107,17 @@ def test_another_thread_lets_no_signal_in():
         with uninterrupted():
             steps.append("still waits")
     assert steps
+
+
+def test_signals_of_another_interpreter_do_not_wait(monkeypatch):
+    def refuse(*_):
+        raise ValueError("signal only works in main thread of the main interpreter")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(signal, "signal", refuse)
+        trainer = make_trainer(StopOnSigQuit(), epochs=1)
+        trainer.train(make_network(), batches())
+    assert trainer.current_epoch_nr == 1
 
 
 class AlarmError(Exception):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import signal
-import threading
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -318,10 +317,11 @@ class StopOnSigQuit(_Stopper):
         self.quit = False
         if not hasattr(signal, "SIGQUIT"):
             self.message("this system has no SIGQUIT; there will be no stop by signal")
-        elif threading.current_thread() is not threading.main_thread():
-            self.message("not in the main thread; there will be no stop by signal")
-        else:
+            return
+        try:
             self._previous = (signal.signal(signal.SIGQUIT, self._receive),)
+        except ValueError:  # Python's words are "main thread of the main interpreter"
+            self.message("not in the main thread; there will be no stop by signal")
 
     def _receive(self, number: int, frame: Any) -> None:
         self.quit = True
