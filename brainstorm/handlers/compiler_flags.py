@@ -66,6 +66,9 @@ GROUPS = (
 
 #: A program that returns 0 if vectors and threads work.
 _PROBE = r"""
+#ifdef __cplusplus
+#error "it compiles C++; name a compiler of C"
+#endif
 #include <math.h>
 #ifdef BS_VECTOR_LIBRARY
 #ifdef __clang__

@@ -68,6 +68,7 @@ case " $* " in *" -shared "*) for w in "$@"; do test "$o" = -o && echo no > $w; 
 *) exec $COMPILER "$@";; esac
 """: "built a library that does not load",
     r"printf '\303\050 no' >&2; exit 1": "failed: \N{REPLACEMENT CHARACTER}\\( no",
+    'exec $COMPILER -x c++ "$@"': "it compiles C\\+\\+; name a compiler of C",
 }
 
 
