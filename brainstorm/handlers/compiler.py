@@ -121,7 +121,8 @@ def _find_compiler(commands: tuple[tuple[str, ...], ...], directory: Path) -> _C
     named = f": CC is {os.environ['CC']!r}" if os.environ.get("CC") else ""
     problem = "; ".join(problems) or f"no C compiler was found{named}"
     LOG.warning(
-        "op-trees run on NumPy, which is slower: %s. Install a C compiler, or name one in CC.",
+        "op-trees run on NumPy, which is slower: %s. Install a C compiler, or name one in CC; if "
+        "it works elsewhere, set BRAINSTORM_CACHE_DIR to a folder with space, not mounted noexec.",
         problem,
     )
     return _Compiler(problem=problem)

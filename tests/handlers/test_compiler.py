@@ -100,7 +100,8 @@ def test_a_missing_compiler_is_said_once_wherever_it_is_missed(
     missing = f"no C compiler was found: CC is {command!r}"
     assert [record.getMessage() for record in caplog.records] == [
         f"op-trees run on NumPy, which is slower: {missing}. "
-        "Install a C compiler, or name one in CC."
+        "Install a C compiler, or name one in CC; if it works elsewhere, "
+        "set BRAINSTORM_CACHE_DIR to a folder with space, not mounted noexec."
     ]
     assert NativeHandler(seed=1).info()["op-trees"] == f"numpy ({missing})"
     assert not compiler.is_available()
