@@ -9,7 +9,6 @@ used, which is removed when the process ends.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import functools
 import logging
@@ -137,15 +136,12 @@ _private: list[Path] = []
 
 def _private_directory() -> Path:
     if not _private or _problem(_private[-1]):
+        from multiprocessing.util import Finalize  # slow to import, and rarely needed
+
         path = Path(tempfile.mkdtemp(prefix="brainstorm-"))
-        atexit.register(_remove, path, os.getpid())
+        # At the end of the process that created it, also of a worker, which runs no `atexit`.
+        Finalize(None, shutil.rmtree, (path, True), exitpriority=-1)
         if problem := _problem(path):
             raise PermissionError(f"there is no folder for compiled code: {problem}")
         _private[:] = [path]
     return _private[-1]
-
-
-def _remove(path: Path, owner: int) -> None:
-    """Remove a folder at the end of the process that created it, not of its children."""
-    if os.getpid() == owner:
-        shutil.rmtree(path, ignore_errors=True)

@@ -167,11 +167,21 @@ os.waitpid(child, 0)
 assert found.is_dir()
 print(found)
 """
+WORKER = """
+import multiprocessing
+from brainstorm.handlers.kernel_cache import trusted_directory
+worker = multiprocessing.get_context("fork").Process(
+    target=lambda: print(trusted_directory(), flush=True)
+)
+worker.start()
+worker.join()
+"""
 
 
-def test_private_folders_are_removed_at_the_end_of_the_process_that_made_them(cache):
+@pytest.mark.parametrize("script", [PROCESS, WORKER], ids=["process", "worker"])
+def test_private_folders_are_removed_at_the_end_of_the_process_that_made_them(cache, script):
     cache.chmod(0o777)
-    printed, said = in_process(PROCESS)
+    printed, said = in_process(script)
     assert said.startswith("compiled code is cached only for this process, because ")
     assert not os.path.exists(printed.strip())
     assert printed.strip() != ""
