@@ -1,6 +1,8 @@
 """neon's face: every example of its guide, and every trap that its users fell into."""
 
+import copy
 import gc
+import pickle
 import textwrap
 import tracemalloc
 import weakref
@@ -183,6 +185,24 @@ def test_backends_are_independent_and_copy():
         np.testing.assert_array_equal(x.get(), 1)
     x[:] = x + 1
     np.testing.assert_array_equal(x.get(), 2)
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda t: pickle.loads(pickle.dumps(t))]
+)
+def test_copies_of_tensors_are_others_in_every_tree(be, copied):
+    x, y = be.array([[1.0, 2.0], [3.0, 4.0]], name="x"), be.empty((2, 2))
+    row, drawn, tree = copied(x[0]), copied(be.rand((2, 2))), copied(2 * x)
+    row[:] = 10
+    y[:] = x + row
+    assert (y.get().tolist(), row.name) == ([[11, 12], [13, 14]], "x")
+    y[:] = tree
+    assert y.get().tolist() == [[2, 4], [6, 8]]
+    values = [drawn.get()]
+    for _ in range(2):
+        y[:] = drawn
+        values.append(y.get())
+    assert len({v.tobytes() for v in values}) == 3
 
 
 def test_random_numbers_repeat_with_a_seed_and_are_below_one(be):

@@ -69,6 +69,10 @@ class Tensor(Variable):
         self.base = base
         self._path = path
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles have memory of their own, and so another identity."""
+        return type(self.backend).tensor, (self.backend, self.get(), self._name)
+
     @property
     def root(self) -> Tensor:
         """The tensor that holds the memory: itself, unless it is a view."""
@@ -242,6 +246,10 @@ class RandomTensor(Tensor):
         super().__init__(backend, array, name)
         self._draw = draw
         self.refresh()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        options = self._draw, self.shape, self.dtype, self._name, None
+        return type(self.backend)._random, (self.backend, *options)
 
     def refresh(self) -> None:
         """Draw new numbers from the generator of the backend."""
