@@ -310,10 +310,11 @@ def _read_only(array: Any) -> np.ndarray:
     return view
 
 
-def take(array: Any, steps: tuple[slice, ...], indices: np.ndarray) -> np.ndarray:
+def take(array: Any, steps: tuple[Any, ...], indices: np.ndarray) -> np.ndarray:
     """Return a copy of ``array[*steps, indices]``, also for other arrays than NumPy's."""
     if isinstance(array, np.ndarray):
-        return np.take(array[steps], indices, axis=len(steps))
+        # not np.take, which copies all of an array that is not contiguous
+        return np.ascontiguousarray(array[(*steps, indices)])
     if len(indices) == 0:
         return array[(*steps, slice(0))]
     # h5py requires increasing indices, and reads a slice much faster than a list

@@ -2,6 +2,7 @@
 
 import copy
 import re
+import tracemalloc
 from itertools import pairwise
 
 import h5py
@@ -130,6 +131,17 @@ def test_only_the_batch_is_read(shuffle):
     data = Counted(np.zeros((2, 1000, 1), np.float32))
     list(Minibatches(10, shuffle, cut_according_to=[1] * 1000, default=data)())
     assert data.read == [10] * 100
+
+
+@pytest.mark.parametrize("axes", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
+def test_views_are_not_copied_for_each_batch(axes):
+    data = np.zeros((200, 200, 200), np.float32).transpose(axes)
+    tracemalloc.start()
+    try:
+        next(Minibatches(2, default=data)())
+        assert tracemalloc.get_traced_memory()[1] < data.nbytes / 10
+    finally:
+        tracemalloc.stop()
 
 
 # -- cutting ------------------------------------------------------------------------------------
