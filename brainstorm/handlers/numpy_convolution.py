@@ -39,18 +39,18 @@ class Windows(NamedTuple):
     counts: tuple[int, ...]
     padding: tuple[tuple[int, int], ...]
     stride: tuple[int, ...]
-    dilation: tuple[int, ...] = (1, 1)
-    groups: int = 1
+    dilation: tuple[int, ...]
+    groups: int
 
     @classmethod
     def of(
-        cls, weights: Array, outputs: Array, padding: Margin, stride: Sequence[int],
-        dilation: Sequence[int], groups: int,
+        cls, kernel: Sequence[int], outputs: Array, padding: Margin, stride: Sequence[int],
+        dilation: Sequence[int] | None = None, groups: int = 1,
     ) -> Windows:  # fmt: skip
-        """Return the windows of a convolution."""
-        margins = sides(padding, len(stride))
-        kernel, counts = weights.shape[1:-1], outputs.shape[1:-1]
-        return cls(kernel, counts, margins, tuple(stride), tuple(dilation), groups)
+        """Return the windows of a convolution or pooling, with the arguments of the operation."""
+        margins, dilation = sides(padding, len(stride)), dilation or (1,) * len(stride)
+        counts = outputs.shape[1:-1]
+        return cls(tuple(kernel), counts, margins, tuple(stride), tuple(dilation), groups)
 
 
 class NumpyConvolutions(Handler):
@@ -63,7 +63,7 @@ class NumpyConvolutions(Handler):
         stride: Pair, dilation: Pair = (1, 1), groups: int = 1, add_outputs: bool = False,
         activation: str = "linear",
     ) -> None:  # fmt: skip
-        windows = Windows.of(weights, outputs, padding, stride, dilation, groups)
+        windows = Windows.of(weights.shape[1:-1], outputs, padding, stride, dilation, groups)
         self._convolve(inputs, weights, bias, outputs, windows, add_outputs, activation)
 
     def conv2d_backward_batch(
@@ -71,7 +71,7 @@ class NumpyConvolutions(Handler):
         out_deltas: Array, weight_deltas: Array, bias_deltas: Array, add_gradients: bool = False,
         add_in_deltas: bool = True, dilation: Pair = (1, 1), groups: int = 1,
     ) -> None:  # fmt: skip
-        windows = Windows.of(weights, out_deltas, padding, stride, dilation, groups)
+        windows = Windows.of(weights.shape[1:-1], out_deltas, padding, stride, dilation, groups)
         self._add_gradients(inputs, out_deltas, weight_deltas, bias_deltas, windows, add_gradients)
         self._scatter(weights, in_deltas, out_deltas, windows, add_in_deltas)
 
@@ -79,7 +79,7 @@ class NumpyConvolutions(Handler):
         self, inputs: Array, weights: Array, bias: Array, outputs: Array, padding: Margin,
         stride: Triple, dilation: Triple = (1, 1, 1), groups: int = 1, activation: str = "linear",
     ) -> None:  # fmt: skip
-        windows = Windows.of(weights, outputs, padding, stride, dilation, groups)
+        windows = Windows.of(weights.shape[1:-1], outputs, padding, stride, dilation, groups)
         self._convolve(inputs, weights, bias, outputs, windows, False, activation)
 
     def conv3d_backward_batch(
@@ -87,7 +87,7 @@ class NumpyConvolutions(Handler):
         out_deltas: Array, weight_deltas: Array, bias_deltas: Array, add_gradients: bool = False,
         add_in_deltas: bool = True, dilation: Triple = (1, 1, 1), groups: int = 1,
     ) -> None:  # fmt: skip
-        windows = Windows.of(weights, out_deltas, padding, stride, dilation, groups)
+        windows = Windows.of(weights.shape[1:-1], out_deltas, padding, stride, dilation, groups)
         self._add_gradients(inputs, out_deltas, weight_deltas, bias_deltas, windows, add_gradients)
         self._scatter(weights, in_deltas, out_deltas, windows, add_in_deltas)
 

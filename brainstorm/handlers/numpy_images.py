@@ -7,19 +7,21 @@ It iterates over the offsets in a window (few) and processes all windows (many) 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from brainstorm.errors import HandlerValidationError
-from brainstorm.handlers.argument_kinds import Margin, sides
+from brainstorm.handlers.argument_kinds import Margin
 from brainstorm.handlers.base_images import Pair
 from brainstorm.handlers.numpy_convolution import NumpyConvolutions, Windows, offsets
 from brainstorm.utils import Array
 
 #: Larger than any index of an element.
 _FAR = 2.0**60
+
+#: Indices into inputs and outputs.
+Meetings: TypeAlias = list[tuple[Any, Any]]
 
 
 class NumpyImages(NumpyConvolutions):
@@ -34,13 +36,13 @@ class NumpyImages(NumpyConvolutions):
                 "maxpool2d_forward_batch: argument 'inputs': expected at most 2**24 elements per "
                 f"image, the indices that float32 can hold, got {inputs.shape}. Use float64."
             )
-        index = self._indices(inputs)
+        index, meetings = self._indices(inputs), _meetings(inputs, window, outputs, padding, stride)
         outputs.fill(-np.inf)
         argmax.fill(_FAR)
-        for there, here in _meetings(inputs, window, outputs, padding, stride):
+        for there, here in meetings:
             target = outputs[here]
             np.maximum(target, inputs[there], out=target)
-        for there, here in _meetings(inputs, window, outputs, padding, stride):
+        for there, here in meetings:
             first = argmax[here]
             differs = self._scratch("mask", first.shape, bool)
             np.not_equal(inputs[there], outputs[here], out=differs)
@@ -50,7 +52,7 @@ class NumpyImages(NumpyConvolutions):
             np.add(found, index[there[1:]], out=found)
             np.minimum(first, found, out=first)
         if (argmax == _FAR).any():  # the first NaN counts as the largest, or only padding
-            for there, here in _meetings(inputs, window, outputs, padding, stride):
+            for there, here in meetings:
                 first = argmax[here]
                 nans = np.where(np.isnan(inputs[there]), index[there[1:]], _FAR)
                 np.minimum(first, nans, out=first)
@@ -77,11 +79,12 @@ class NumpyImages(NumpyConvolutions):
     def avgpool2d_forward_batch(
         self, inputs: Array, window: Pair, outputs: Array, padding: Margin, stride: Pair
     ) -> None:
+        meetings = _meetings(inputs, window, outputs, padding, stride)
         outputs.fill(0)
-        for there, here in _meetings(inputs, window, outputs, padding, stride):
+        for there, here in meetings:
             target = outputs[here]
             np.add(target, inputs[there], out=target)
-        np.divide(outputs, self._counts(inputs, window, outputs, padding, stride), out=outputs)
+        np.divide(outputs, self._counts(outputs, meetings), out=outputs)
 
     def avgpool2d_backward_batch(
         self, inputs: Array, window: Pair, outputs: Array, padding: Margin, stride: Pair,
@@ -89,10 +92,10 @@ class NumpyImages(NumpyConvolutions):
     ) -> None:  # fmt: skip
         if not add_in_deltas:
             in_deltas.fill(0)
+        meetings = _meetings(inputs, window, outputs, padding, stride)
         shares = self._scratch("float", out_deltas.shape)
-        counts = self._counts(inputs, window, outputs, padding, stride)
-        np.divide(out_deltas, counts, out=shares)
-        for there, here in _meetings(inputs, window, outputs, padding, stride):
+        np.divide(out_deltas, self._counts(outputs, meetings), out=shares)
+        for there, here in meetings:
             target = in_deltas[there]
             np.add(target, shares[here], out=target)
 
@@ -101,13 +104,11 @@ class NumpyImages(NumpyConvolutions):
         shape = images.shape[1:]
         return self._scratch.counting(math.prod(shape)).reshape(shape)
 
-    def _counts(
-        self, inputs: Array, window: Pair, outputs: Array, padding: Margin, stride: Pair
-    ) -> np.ndarray:
+    def _counts(self, outputs: Array, meetings: Meetings) -> np.ndarray:
         """Return (OH, OW, 1): the number of inputs in each window, at least 1."""
         counts = self._scratch("counts", (*outputs.shape[1:3], 1))
         counts.fill(0)
-        for _, here in _meetings(inputs, window, outputs, padding, stride):
+        for _, here in meetings:
             part = counts[here[1:]]
             np.add(part, 1, out=part)
         return np.maximum(counts, 1, out=counts)
@@ -115,7 +116,7 @@ class NumpyImages(NumpyConvolutions):
 
 def _meetings(
     inputs: Array, window: Pair, outputs: Array, padding: Margin, stride: Pair
-) -> Iterator[tuple[Any, Any]]:
-    """Yield the corresponding inputs and outputs for each offset in the window."""
-    windows = Windows(window, outputs.shape[1:3], sides(padding, 2), stride)
-    return ((there, here) for _, there, here in offsets(inputs.shape[1:3], windows))
+) -> Meetings:
+    """Return the corresponding inputs and outputs for each offset in the window."""
+    windows = Windows.of(window, outputs, padding, stride)
+    return [(there, here) for _, there, here in offsets(inputs.shape[1:3], windows)]

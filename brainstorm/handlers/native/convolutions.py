@@ -139,49 +139,29 @@ class _Convolution:
 
 
 def build_forward(
-    primitives: Primitives,
-    inputs: Array,
-    weights: Array,
-    bias: Array | None,
-    outputs: Array,
-    padding: Any,
-    stride: Any,
-    dilation: Any,
-    groups: int,
-    activation: str,
-    add_outputs: bool = False,
-) -> list[Call]:
+    primitives: Primitives, inputs: Array, weights: Array, bias: Array | None, outputs: Array,
+    activation: str, add_outputs: bool = False, **windows_of: Any,
+) -> list[Call]:  # fmt: skip
     """Return the calls of `ImageOperations.conv2d_forward_batch`."""
     bias = _present(bias)
     _check([outputs], [inputs, weights, bias])
     _check_bias(outputs, bias)
-    windows = Windows.of(weights, outputs, padding, stride, dilation, groups)
-
+    windows = Windows.of(weights.shape[1:-1], outputs, **windows_of)
     options = windows, add_outputs, activation
     return _fastest(primitives, _forward, options, inputs, weights, bias, outputs)
 
 
 def build_backward(
-    primitives: Primitives,
-    inputs: Array | None,
-    weights: Array,
-    in_deltas: Array | None,
-    out_deltas: Array,
-    weight_deltas: Array | None,
-    bias_deltas: Array | None,
-    padding: Any,
-    stride: Any,
-    add_gradients: bool,
-    add_in_deltas: bool,
-    dilation: Any,
-    groups: int,
-) -> list[Call]:
+    primitives: Primitives, inputs: Array | None, weights: Array, in_deltas: Array | None,
+    out_deltas: Array, weight_deltas: Array | None, bias_deltas: Array | None,
+    add_gradients: bool, add_in_deltas: bool, **windows_of: Any,
+) -> list[Call]:  # fmt: skip
     """Return the calls of `ImageOperations.conv2d_backward_batch`."""
     inputs, in_deltas = _present(inputs), _present(in_deltas)
     weight_deltas, bias_deltas = _present(weight_deltas), _present(bias_deltas)
     _check([in_deltas, weight_deltas, bias_deltas], [inputs, weights, out_deltas])
     _check_bias(out_deltas, bias_deltas)
-    windows = Windows.of(weights, out_deltas, padding, stride, dilation, groups)
+    windows = Windows.of(weights.shape[1:-1], out_deltas, **windows_of)
     calls = []
     if weight_deltas is not None:
         arrays = inputs, out_deltas, weight_deltas, bias_deltas

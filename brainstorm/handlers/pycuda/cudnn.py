@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from brainstorm.errors import DeviceError
+from brainstorm.handlers.numpy_convolution import Windows
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.driver import Device, destroy_with
@@ -44,15 +45,6 @@ _MATH = {"f32": 3, "tf32": 0, "bf16": 1}
 _FEW_CHANNELS = {"f32": math.inf, "tf32": 64, "bf16": 0}
 #: Maximum number of bytes of workspace for an algorithm.
 MOST_WORKSPACE = 512 << 20
-
-
-class Geometry(NamedTuple):
-    """How filters move over images: for rows and columns; the padding is equal on both sides."""
-
-    padding: tuple[tuple[int, int], ...]
-    stride: tuple[int, ...]
-    dilation: tuple[int, ...]
-    groups: int
 
 
 class _Pass(NamedTuple):
@@ -140,7 +132,7 @@ class Cudnn:
             return None
 
     def convolve(
-        self, build: Building, which: _Pass, arrays: Sequence[DeviceArray], geometry: Geometry,
+        self, build: Building, which: _Pass, arrays: Sequence[DeviceArray], windows: Windows,
         add: bool,
     ) -> bool:  # fmt: skip
         """Add one of the passes to a building; return whether cuDNN supports it.
@@ -150,16 +142,16 @@ class Cudnn:
             which: `FORWARD` writes the outputs, `DATA` the images, `FILTERS` the filters.
             arrays: Images (N, H, W, C), filters (F, KH, KW, C / groups) and outputs (N, OH, OW, F),
                 all of them contiguous.
-            geometry: How filters move.
+            windows: How filters move; the padding is equal on both sides.
             add: Add to the present content.
         """
-        if which is FILTERS and geometry.groups == 1 and arrays[0].shape[-1] < self._few_channels:
+        if which is FILTERS and windows.groups == 1 and arrays[0].shape[-1] < self._few_channels:
             return False  # a product with the matrix of patches is faster
         *read, written = (arrays[k] for k in which.order)
         self._device.enter()
         for algorithm in which.algorithms:
             try:
-                made, workspace = self._made(build, which, algorithm, arrays, geometry)
+                made, workspace = self._made(build, which, algorithm, arrays, windows)
             except _UnsupportedError:
                 continue
             result = build.temporary(written.shape, np.uint16 if self._is_half else np.float32)
@@ -190,18 +182,18 @@ class Cudnn:
 
     def _made(
         self, build: Building, which: _Pass, algorithm: int, arrays: Sequence[DeviceArray],
-        geometry: Geometry,
+        windows: Windows,
     ) -> tuple[Callable[..., Callable[[], int]], DeviceArray]:  # fmt: skip
         """Return what makes the call for some arrays, which returns a status, and its workspace."""
         library, handle = self._library, self._handle
         convolution = _Descriptor(library, "Convolution")
         convolution.set(
             "cudnnSetConvolutionNdDescriptor", c_int(2),
-            _ints([before for before, _ in geometry.padding]),
-            _ints(geometry.stride), _ints(geometry.dilation), c_int(_CROSS_CORRELATION),
+            _ints([before for before, _ in windows.padding]),
+            _ints(windows.stride), _ints(windows.dilation), c_int(_CROSS_CORRELATION),
             c_int(_FLOAT),
         )  # fmt: skip
-        convolution.set("cudnnSetConvolutionGroupCount", c_int(geometry.groups))
+        convolution.set("cudnnSetConvolutionGroupCount", c_int(windows.groups))
         convolution.set("cudnnSetConvolutionMathType", c_int(self._math))
         shapes = [self._described(arrays[k], k == 1) for k in which.order]
         first, second, target = (shape.handle for shape in shapes)

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import HandlerValidationError
-from brainstorm.handlers.argument_kinds import Margin, sides
+from brainstorm.handlers.argument_kinds import Margin
 from brainstorm.handlers.base_activations import activation_formula
+from brainstorm.handlers.numpy_convolution import Windows
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.building import Building
-from brainstorm.handlers.pycuda.cudnn import DATA, FILTERS, FORWARD, Geometry
+from brainstorm.handlers.pycuda.cudnn import DATA, FILTERS, FORWARD
 from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
 
@@ -36,13 +37,10 @@ def biased(activation: str) -> Formula:
     return formula(lambda x, bias: function(x + bias))
 
 
-def _axes(*rows: tuple[Any, ...]) -> list[int]:
-    """Return the numbers of the structure ``Axes``: depth, rows, columns; depth may be left out.
-
-    Args:
-        *rows: For each axis: size, filter, outputs, padding (before, after), stride, dilation.
-    """
-    whole = [(1, 1, 1, (0, 0), 1, 1)] * (3 - len(rows)) + list(rows)
+def _axes(images: DeviceArray, windows: Windows) -> list[int]:
+    """Return the numbers of the structure ``Axes``, for depth, rows and columns."""
+    rows = [*zip(images.shape[1:-1], *windows[:-1], strict=True)]
+    whole = [(1, 1, 1, (0, 0), 1, 1)] * (3 - len(rows)) + rows
     return [n for row in whole for n in (*row[:3], row[3][0], *row[4:])]
 
 
@@ -50,29 +48,23 @@ class _Convolution:
     """The sizes of a convolution, and the division of images into pieces."""
 
     def __init__(
-        self, images: DeviceArray, filters: DeviceArray, outputs: DeviceArray, padding: Any,
-        stride: Any, dilation: Any, groups: int,
-    ) -> None:  # fmt: skip
-        margins, dilation = sides(padding, len(stride)), dilation or (1,) * len(stride)
-        self.geometry = Geometry(margins, tuple(stride), tuple(dilation), groups)
-        sizes, cells = images.shape[1:-1], filters.shape[1:-1]
-        self.places = outputs.shape[1:-1]
-        self.axes = _axes(*zip(sizes, cells, self.places, margins, stride, dilation, strict=True))
-        self.groups, self.channels = groups, images.shape[-1]
+        self, images: DeviceArray, filters: DeviceArray, outputs: DeviceArray, **windows_of: Any
+    ) -> None:
+        self.windows = windows = Windows.of(filters.shape[1:-1], outputs, **windows_of)
+        self.axes = _axes(images, windows)
+        self.groups, self.channels = windows.groups, images.shape[-1]
         self.count, self.filters = outputs.shape[0], filters.shape[0]
-        self.rows = int(np.prod(self.places))
-        self.width = int(np.prod(filters.shape[1:]))
-        self.is_plain = groups == 1 and all(
-            row == (1, (0, 0), 1) for row in zip(cells, margins, stride, strict=True)
-        )
+        self.rows, self.width = math.prod(windows.counts), math.prod(filters.shape[1:])
+        cells = zip(windows.kernel, windows.padding, windows.stride, strict=True)
+        self.is_plain = self.groups == 1 and all(cell == (1, (0, 0), 1) for cell in cells)
 
     def is_done_by_cudnn(self, build: Building, which: Any, *arrays: Any, add: bool) -> bool:
         """Do one of the passes by cuDNN if possible; return whether it was."""
         cudnn = build.handler._cudnn
-        is_even = all(before == after for before, after in self.geometry.padding)
-        if cudnn is None or self.is_plain or not is_even or len(self.geometry.stride) != 2:
+        is_even = all(before == after for before, after in self.windows.padding)
+        if cudnn is None or self.is_plain or not is_even or len(self.windows.stride) != 2:
             return False
-        return bool(cudnn.convolve(build, which, arrays, self.geometry, add))
+        return bool(cudnn.convolve(build, which, arrays, self.windows, add))
 
     def pieces(
         self, build: Building, images: DeviceArray, outputs: DeviceArray
@@ -105,13 +97,13 @@ class _Convolution:
 
 
 def conv2d_forward_batch(
-    build: Building, inputs: Any, weights: Any, bias: Any, outputs: Any, padding: Any, stride: Any,
-    dilation: Any = None, groups: int = 1, add_outputs: bool = False, activation: str = "linear",
+    build: Building, inputs: Any, weights: Any, bias: Any, outputs: Any, activation: str,
+    add_outputs: bool = False, **windows_of: Any,
 ) -> None:  # fmt: skip
     """Build the forward pass, for any number of axes."""
     images, filters = build.dense(inputs), build.dense(weights)
     target = build.target(outputs, keeps=add_outputs)
-    conv = _Convolution(images, filters, target, padding, stride, dilation, groups)
+    conv = _Convolution(images, filters, target, **windows_of)
     if not conv.is_done_by_cudnn(build, FORWARD, images, filters, target, add=add_outputs):
         for part, matrix, out in conv.pieces(build, images, target):
             conv.fill(build, matrix, part)
@@ -124,16 +116,16 @@ def conv2d_forward_batch(
 
 
 def conv2d_backward_batch(
-    build: Building, inputs: Any, weights: Any, padding: Any, stride: Any, in_deltas: Any,
-    out_deltas: Any, weight_deltas: Any, bias_deltas: Any, add_gradients: bool = False,
-    add_in_deltas: bool = True, dilation: Any = None, groups: int = 1,
+    build: Building, inputs: Any, weights: Any, in_deltas: Any, out_deltas: Any,
+    weight_deltas: Any, bias_deltas: Any, add_gradients: bool, add_in_deltas: bool,
+    **windows_of: Any,
 ) -> None:  # fmt: skip
     """Build the backward pass, for any number of axes."""
     deltas, filters = build.dense(out_deltas), build.dense(weights)
     wanted = [a is not None and a.size > 0 for a in (in_deltas, weight_deltas, bias_deltas)]
     if wanted[0] or wanted[1]:
         shaped = in_deltas if wanted[0] else inputs
-        conv = _Convolution(shaped, filters, deltas, padding, stride, dilation, groups)
+        conv = _Convolution(shaped, filters, deltas, **windows_of)
     if wanted[1]:
         target = build.target(weight_deltas, keeps=add_gradients)
         _gradients(build, conv, build.dense(inputs), deltas, target, add_gradients)
@@ -176,11 +168,6 @@ conv3d_forward_batch, conv3d_backward_batch = conv2d_forward_batch, conv2d_backw
 # -- pooling --------------------------------------------------------------------------------------
 
 
-def _windows(inputs: Any, outputs: Any, window: Any, padding: Margin, stride: Any) -> list[int]:
-    sizes, places, margins = inputs.shape[1:3], outputs.shape[1:3], sides(padding, 2)
-    return _axes(*zip(sizes, window, places, margins, stride, (1, 1), strict=True))
-
-
 def maxpool2d_forward_batch(
     build: Building, inputs: Any, window: Any, outputs: Any, padding: Margin, stride: Any,
     argmax: Any,
@@ -192,7 +179,7 @@ def maxpool2d_forward_batch(
             f"image, the indices that float32 can hold, got {inputs.shape}. Use smaller images."
         )
     target, where = build.target(outputs), build.target(argmax)
-    axes = _windows(inputs, outputs, window, padding, stride)
+    axes = _axes(inputs, Windows.of(window, outputs, padding, stride))
     build.kernel(
         "maximum_pool", target.size, build.dense(inputs), target, where, target.size,
         inputs.shape[-1], *axes,
@@ -203,8 +190,8 @@ def avgpool2d_forward_batch(
     build: Building, inputs: Any, window: Any, outputs: Any, padding: Margin, stride: Any
 ) -> None:
     """Build the means of windows."""
-    target, axes = build.target(outputs), _windows(inputs, outputs, window, padding, stride)
-    source = build.dense(inputs)
+    source, target = build.dense(inputs), build.target(outputs)
+    axes = _axes(inputs, Windows.of(window, outputs, padding, stride))
     build.elements("average_pool", [source], target, (), inputs.shape[-1:], axes)
 
 
@@ -214,7 +201,7 @@ def maxpool2d_backward_batch(
 ) -> None:  # fmt: skip
     """Build the addition of deltas to where the maxima lie; without argmax, to whole windows."""
     target = build.target(in_deltas, keeps=add_in_deltas)
-    axes = _windows(in_deltas, out_deltas, window, padding, stride)
+    axes = _axes(in_deltas, Windows.of(window, out_deltas, padding, stride))
     where = None if argmax is None else build.dense(argmax)
     sources = [build.dense(out_deltas), where]
     build.elements("pool_deltas", sources, target, (), in_deltas.shape[-1:], axes, add_in_deltas)
