@@ -7,7 +7,7 @@ Their formulas are in `brainstorm.optree.activations`; every handler inherits th
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from typing import Any, TypeAlias
 
@@ -45,25 +45,36 @@ def _backward(handler: Any, name: str, x: Array, y: Array, dy: Array, dx: Array)
     handler.compute(activation_formulas(row)[1], (x if row.needs_input else y, dy), (dx,))
 
 
-class _Listed:
-    """A class attribute: the result of a function of the present table of activations."""
+class _Present:
+    """An attribute: the result of a function of the handler, and of the present activations."""
 
-    def __init__(self, of: Callable[[], Any]) -> None:
+    def __init__(self, of: Callable[[Any], Any]) -> None:
         self._of = of
 
     def __get__(self, instance: Any, owner: type) -> Any:
-        return self._of()
+        return self._of(instance)
 
 
 class ActivationOperations(abc.ABC):
     """Declarations; part of `Handler`."""
 
     #: Names of the activation functions, including registered ones: a tuple.
-    activations: Any = _Listed(lambda: tuple(ACTIVATIONS))
+    activations: Any = _Present(lambda _: tuple(ACTIVATIONS))
     #: Names of those whose derivative is computed from the input: a frozenset.
-    activations_needing_inputs: Any = _Listed(
-        lambda: frozenset(name for name, row in ACTIVATIONS.items() if row.needs_input)
+    activations_needing_inputs: Any = _Present(
+        lambda _: frozenset(name for name, row in ACTIVATIONS.items() if row.needs_input)
     )
+
+    #: Activation name -> ``f(x, y)``, which writes y, other memory than x.
+    act_func: Any = _Present(lambda handler: _Table(_function, handler))
+    #: Activation name -> ``f(x, y, dy, dx)``, which writes dx, other memory than the rest; x may be
+    #: None unless the name is in `activations_needing_inputs`.
+    act_func_deriv: Any = _Present(lambda handler: _Table(_derivative, handler))
+    #: Activation name -> ``f(x)``, which overwrites x by y.
+    inplace_act_func: Any = _Present(lambda handler: _Table(_function_in_place, handler))
+    #: Activation name -> ``f(y, dy, x)``, which overwrites dy by dx; x may be left out unless the
+    #: name is in `activations_needing_inputs`.
+    inplace_act_func_deriv: Any = _Present(lambda handler: _Table(_derivative_in_place, handler))
 
     @operation("m(M,N) ~> out(M,N)", formula=lambda m: fn.softmax(m, axis=1))
     def softmax_m(self, m: Array, out: Array) -> None:
@@ -95,27 +106,28 @@ for _row in dict.fromkeys(ACTIVATIONS.values()):
         _declare(_row)
 
 
-class ActivationTable(dict[str, Function]):
-    """Activation name to function; also contains activations that are registered later.
+class _Table(Mapping[str, Function]):
+    """Activation name to function, also of activations that are registered later.
 
     Args:
+        make: Returns the function for the handler and a name.
         handler: The handler that computes.
-        make: Called with the handler and a row of the table, returns the function.
     """
 
-    def __init__(self, handler: Any, make: Callable[[Any, str], Function]) -> None:
-        super().__init__((name, make(handler, name)) for name in ACTIVATIONS)
-        self._handler, self._make = handler, make
+    def __init__(self, make: Callable[[Any, str], Function], handler: Any) -> None:
+        self._make, self._handler = make, handler
 
-    def __missing__(self, name: str) -> Function:
-        function = self[name] = self._make(self._handler, name)
-        return function
+    def __getitem__(self, name: str) -> Function:
+        return self._make(self._handler, name)
 
+    def __contains__(self, name: object) -> bool:
+        return name in ACTIVATIONS
 
-def activation_tables(handler: Any) -> tuple[ActivationTable, ...]:
-    """Return functions, derivatives, and both in place; see `Handler` for their arguments."""
-    makers = (_function, _derivative, _function_in_place, _derivative_in_place)
-    return tuple(ActivationTable(handler, make) for make in makers)
+    def __iter__(self) -> Iterator[str]:
+        return iter(ACTIVATIONS)
+
+    def __len__(self) -> int:
+        return len(ACTIVATIONS)
 
 
 def _function(handler: Any, name: str) -> Function:
@@ -129,38 +141,24 @@ def _derivative(handler: Any, name: str) -> Function:
 
 
 def _function_in_place(handler: Any, name: str) -> Function:
-    if name == "linear":
-        return _nothing
-    return partial(_overwrite, _function(handler, name))
+    function = _function(handler, name)
+    return _nothing if name == "linear" else lambda x: function(x, x)
 
 
 def _derivative_in_place(handler: Any, name: str) -> Function:
-    if name == "linear":
-        return _nothing
-    derivative = _derivative(handler, name)
-    if activation(name).needs_input:
-        derivative = partial(_require_input, name, derivative)
-    return partial(_overwrite_deltas, derivative)
+    derivative, needs_input = _derivative(handler, name), activation(name).needs_input
+
+    def overwrite(y: Array, dy: Array, x: Array = None) -> None:
+        if needs_input and x is None:
+            raise HandlerValidationError(
+                f"inplace_act_func_deriv[{name!r}](y, dy, x): expected x, the input of {name!r}, "
+                f"got None. Keep the input for the activations in "
+                f"Handler.activations_needing_inputs."
+            )
+        derivative(x, y, dy, dy)
+
+    return _nothing if name == "linear" else overwrite
 
 
 def _nothing(*arrays: Array) -> None:
     """Do nothing: the in-place version of the linear function."""
-
-
-def _overwrite(function: Function, x: Array) -> None:
-    function(x, x)
-
-
-def _require_input(
-    name: str, derivative: Function, x: Array, y: Array, dy: Array, dx: Array
-) -> None:
-    if x is None:
-        raise HandlerValidationError(
-            f"inplace_act_func_deriv[{name!r}](y, dy, x): expected x, the input of {name!r}, got "
-            f"None. Keep the input for the activations in Handler.activations_needing_inputs."
-        )
-    derivative(x, y, dy, dx)
-
-
-def _overwrite_deltas(derivative: Function, y: Array, dy: Array, x: Array = None) -> None:
-    derivative(x, y, dy, dy)

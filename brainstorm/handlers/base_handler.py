@@ -20,7 +20,7 @@ import numpy as np
 
 from brainstorm.describable import Describable, create_from_description
 from brainstorm.errors import HandlerValidationError
-from brainstorm.handlers.base_activations import ActivationOperations, activation_tables
+from brainstorm.handlers.base_activations import ActivationOperations
 from brainstorm.handlers.base_arrays import ArrayOperations
 from brainstorm.handlers.base_images import ImageOperations
 from brainstorm.handlers.base_sequences import SequenceOperations
@@ -54,12 +54,6 @@ class Handler(
         rnd: `RandomState` that seeded the handler's own random stream.
         stream: That stream; random operations use it unless they are given another.
         array_type: Class of the arrays.
-        act_func: activation name -> ``f(x, y)``, which writes y, other memory than x.
-        act_func_deriv: activation name -> ``f(x, y, dy, dx)``, which writes dx, other memory than
-            the rest; x may be None unless the name is in `activations_needing_inputs`.
-        inplace_act_func: activation name -> ``f(x)``, which overwrites x by y.
-        inplace_act_func_deriv: activation name -> ``f(y, dy, x)``, which overwrites dy by dx; x may
-            be left out unless the name is in `activations_needing_inputs`.
     """
 
     #: Whether networks and steppers replay traces, instead of calling the layers.
@@ -106,14 +100,6 @@ class Handler(
         return cls(
             **{n: create_from_description(v) for n, v in description.items() if n != "@type"}
         )
-
-    def __init__(self) -> None:
-        (
-            self.act_func,
-            self.act_func_deriv,
-            self.inplace_act_func,
-            self.inplace_act_func_deriv,
-        ) = activation_tables(self)
 
     @staticmethod
     @functools.cache

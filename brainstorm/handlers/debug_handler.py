@@ -126,7 +126,6 @@ class DebugHandler(Handler):
     def __init__(self, handler: Handler) -> None:
         self.handler, self.running = handler, handler.running
         self.EMPTY = DebugArray(handler.EMPTY)
-        super().__init__()
 
     @contextlib.contextmanager
     def tracing(self, runs: bool = True) -> Iterator[Trace]:

@@ -48,7 +48,6 @@ class NumpyHandler(NumpyImages, NumpySequences):
         self.EMPTY = np.zeros(0, self.dtype)
         self._scratch = Scratch(self.dtype)
         self._interpreter = Interpreter()
-        super().__init__()
 
     def __describe__(self) -> dict[str, Any]:
         return {"@type": type(self).__name__, "dtype": self.dtype.name}

@@ -107,7 +107,6 @@ class PyCudaHandler(Lowering):
         self.rnd = RandomState(seed)
         self.EMPTY, self._flag = self.allocate(0), self.allocate(())
         self.stream = self.create_random_stream(self.rnd.generate_seed())
-        super().__init__()
 
     def __describe__(self) -> dict[str, Any]:
         chosen = {name: value for name, value in self._options.items() if value != _USUAL[name]}

@@ -110,7 +110,9 @@ def test_copies_have_memory_of_their_own(native, copied):
 
 def test_a_shallow_copy_is_not_traced_with_the_original(native):
     x = np.ones(3, np.float32)
-    assert traced(native, lambda: copy.copy(native).add_st(1.0, x, x)) == []
+    copied = copy.copy(native)
+    assert traced(native, lambda: copied.add_st(1.0, x, x)) == []
+    assert traced(native, lambda: copied.inplace_act_func["tanh"](x)) == []
 
 
 def test_what_is_remembered_does_not_keep_arrays(native):
