@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from brainstorm.optree.loops import COMBINED, FLOATING, Loop, Read, Write
+from brainstorm.optree.loops import FLOATING, Loop, Read, Write
 
 
 class Lines(list[str]):
@@ -68,7 +68,7 @@ class LoopText:
     @staticmethod
     def combine(write: Write, total: str, other: str) -> str:
         """Return the statement that combines two results of a reduction."""
-        return f"{total} = {COMBINED[write.reduction][1].format(other, acc=total)};"
+        return f"{total} = {write.step.format(other, acc=total)};"
 
     def decode(
         self, factors: Sequence[tuple[str, str]], type_: str = "ptrdiff_t", item: str = "item"

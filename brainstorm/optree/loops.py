@@ -39,13 +39,8 @@ OF_INTEGERS = ("sum", "prod", "max", "min", "argmax", "argmin")
 #: Reductions whose results have more digits than their operands.
 TOTALS = ("sum", "prod")
 
-#: Reductions whose results can be combined -> OpenMP's name, and the combination.
-COMBINED = {
-    "sum": ("+", "{acc} + {0}"),
-    "prod": ("*", "{acc} * {0}"),
-    "max": ("bs_max", "({0} > {acc} || {0} != {0}) ? {0} : {acc}"),
-    "min": ("bs_min", "({0} < {acc} || {0} != {0}) ? {0} : {acc}"),
-}
+#: Reductions whose results can be combined, like elements -> OpenMP's name.
+COMBINED = {"sum": "+", "prod": "*", "max": "bs_max", "min": "bs_min"}
 
 
 class Read(NamedTuple):

@@ -227,7 +227,7 @@ class _Rows(_CText):
                 self.put(f"{write.block_type} acc{i} = {write.start};")
             low, high = "start", "stop"
             clauses = "".join(
-                f" reduction({COMBINED[w.reduction][0]} : acc{i})" for i, w in self.reductions
+                f" reduction({COMBINED[w.reduction]} : acc{i})" for i, w in self.reductions
             )
         self.open_inner(low, high, clauses)
         for i, write in self.reductions:
