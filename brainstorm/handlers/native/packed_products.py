@@ -23,12 +23,15 @@ from brainstorm.handlers.native.primitives import (
     Primitives,
     check_arrays,
 )
-from brainstorm.handlers.native.small_products import build_transposed, is_small
+from brainstorm.handlers.native.small_products import is_small
 from brainstorm.handlers.numpy_memory import address_of
+from brainstorm.optree import formula
 from brainstorm.utils import Array
 
 #: Maximum number of packed matrices.
 MOST_PACKED = 64
+
+_copied = formula(lambda b: b)
 
 
 def build_pack(lane: Lane, b: Array, transb: bool) -> list[Any]:
@@ -66,15 +69,15 @@ class _Packed:
         copy: The call that copies the present content of the matrix.
     """
 
-    def __init__(self, primitives: Primitives, b: Array) -> None:
+    def __init__(self, lane: Lane, b: Array) -> None:
         self._rows: Array | None = None
         if is_small(products.FEW_ROWS, len(b), b.shape[1], b.itemsize):
             with contextlib.suppress(UnsupportedError):
-                rows = primitives.allocate(b.shape, b.dtype)
-                self.copy = build_transposed(b, rows)
+                rows = lane.allocate(b.shape, b.dtype)
+                (self.copy,) = lane.compute(_copied, [b], [rows])
                 self._rows = self._memory = rows
         if self._rows is None:
-            self._copy_as_wanted(primitives, b)
+            self._copy_as_wanted(lane, b)
         self.copy.keep = (*self.copy.keep, self._memory)
 
     @property

@@ -72,14 +72,6 @@ void product(void *const *pointers, const int64_t *n) {
     }
 }
 """
-_TRANSPOSED = """
-void transposed(void *const *pointers, const int64_t *n) {
-  const real *restrict b = pointers[0];
-  real *restrict out = pointers[1];
-  for (int64_t i = 0; i < n[0]; i++)
-    for (int64_t j = 0; j < n[1]; j++) out[i * n[1] + j] = b[i * n[2] + j * n[3]];
-}
-"""
 
 
 def is_small(m: int, k: int, n: int, itemsize: int) -> bool:
@@ -100,9 +92,3 @@ def build_small(a: Array, b: Array, out: Array, add: bool) -> list[Call]:
     strides = [stride // size for stride in (*a.strides, b.strides[0], out.strides[0])]
     numbers = [*out.shape, a.shape[1], *strides, add]
     return [kernel_call("product", _SOURCE, [a, b, out], numbers)]
-
-
-def build_transposed(b: Array, out: Array) -> Call:
-    """Return the call that copies b, with any strides, to contiguous memory of its shape."""
-    strides = [stride // b.itemsize for stride in b.strides]
-    return kernel_call("transposed", _TRANSPOSED, [b, out], [*b.shape, *strides])

@@ -6,7 +6,7 @@ import pytest
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.handlers.native.calls import Kernel
 from brainstorm.handlers.native.library import UnsupportedError
-from brainstorm.handlers.native.small_products import build_small, build_transposed, is_small
+from brainstorm.handlers.native.small_products import build_small, is_small
 from tests.handlers.native.lowered import native_calls
 from tests.handlers.running import needs_compiler
 
@@ -38,14 +38,6 @@ def test_what_is_not_small():
     b, out = np.ones((16, 4), np.float32).T, np.ones((2, 16), np.float32)
     with pytest.raises(UnsupportedError, match="rows are not contiguous"):
         build_small(np.ones((2, 4), np.float32), b, out, False)
-
-
-def test_copies_of_any_strides():
-    b = np.arange(24, dtype=np.float32).reshape(4, 6)
-    for source in (b, b.T, b[::2, 1::3]):
-        out = np.zeros(source.shape, np.float32)
-        build_transposed(source, out)()
-        np.testing.assert_array_equal(out, source)
 
 
 def test_the_handler_uses_them():
