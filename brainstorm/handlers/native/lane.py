@@ -68,8 +68,8 @@ class Lane(Primitives):
     @property
     def nbytes(self) -> int:
         """Bytes of memory of calls, other than their arguments."""
-        held = (*self.packed.values(), *self.memo.executors)
-        return self.workspace.nbytes + sum(each.nbytes for each in held)
+        held = (*self.held.values(), *self.packed.values(), *self.memo.executors)
+        return sum(each.nbytes for each in held)
 
     def forget(self) -> None:
         """Make calls that are built from now on use the present memory."""
@@ -128,7 +128,7 @@ class Lane(Primitives):
         return calls
 
     def _execute(self, program: Program) -> CompiledProgram | None:
-        workspace = functools.partial(self.workspace, "formulas")
+        workspace = functools.partial(Lane.workspace, self, "formulas")
         operation = functools.partial(Lane._operations, self)
         try:
             return CompiledProgram(

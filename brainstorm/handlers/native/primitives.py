@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
@@ -36,37 +35,6 @@ MOST_PRIMITIVES = 1024
 #: Minimum work for several threads (measured): one unit is a multiplication or an addition, and
 #: each number read or written counts as `PER_NUMBER` of them.
 PARALLEL_WORK, PER_NUMBER = 2_000_000, 16
-
-
-class Workspace:
-    """Memory for intermediate results, by purpose; it grows to the size for the largest call.
-
-    Args:
-        owner: Its owner; when it grows, existing calls still hold the previous memory.
-    """
-
-    def __init__(self, owner: Primitives) -> None:
-        self._slots: dict[str, np.ndarray] = {}
-        self._owner = weakref.proxy(owner)
-
-    def __call__(self, slot: str, size: int) -> np.ndarray:
-        """Return at least `size` bytes; their content lasts until the slot is used again."""
-        held = self._slots.get(slot)
-        if held is None or held.size < size:
-            if held is not None:
-                self._owner.forget()
-            held = self._slots[slot] = self._owner.allocate((size,), np.uint8)
-        return held
-
-    @property
-    def nbytes(self) -> int:
-        """Its size in bytes."""
-        return sum(memory.nbytes for memory in self._slots.values())
-
-    @property
-    def held(self) -> tuple[np.ndarray, ...]:
-        """All memory that is in use."""
-        return tuple(self._slots.values())
 
 
 class Primitive:
@@ -111,7 +79,7 @@ class Primitives:
         is_half: Whether factors are rounded to bfloat16.
         allocate: Returns new memory that calls need, as an array of zeros of a shape and type.
         used_threads: How many the next primitives and calls use.
-        workspace: Memory that every call may overwrite.
+        held: Memory that every call may overwrite, by purpose; it grows to what the largest needs.
     """
 
     def __init__(self, library: Library | None, threads: int, is_half: bool = False) -> None:
@@ -119,13 +87,22 @@ class Primitives:
         self.is_half = is_half
         self.used_threads = threads
         self.allocate: Callable[[tuple[int, ...], Any], np.ndarray] = aligned_zeros
-        self.workspace = Workspace(self)
+        self.held: dict[str, np.ndarray] = {}
         self._made: dict[Hashable, Any] = {}
         if library is not None:
             self._stream = library.stream()
 
     def forget(self) -> None:
         """Called when existing calls hold memory that is out of date; does nothing here."""
+
+    def workspace(self, slot: str, size: int) -> np.ndarray:
+        """Return at least `size` bytes; their content lasts until the slot is used again."""
+        held = self.held.get(slot)
+        if held is None or held.size < size:
+            if held is not None:
+                self.forget()
+            held = self.held[slot] = self.allocate((size,), np.uint8)
+        return held
 
     def choose_threads(self, flop: int, numbers: int) -> None:
         """Let the next primitives and calls use all threads, or one if there is little to do.
@@ -245,9 +222,8 @@ class Primitives:
         layout = primitive.layout(SCRATCHPAD_LAYOUT)
         if library.size(layout):
             given[SCRATCHPAD] = self.temporary("scratchpad", layout)
-        return Execution(
-            library, primitive, self._stream, given, self.workspace.held, name, self.used_threads
-        )
+        held = tuple(self.held.values())
+        return Execution(library, primitive, self._stream, given, held, name, self.used_threads)
 
 
 def check_arrays(dtypes: tuple[Any, ...], outputs: list[Array], inputs: list[Array]) -> None:

@@ -86,7 +86,7 @@ def test_convolutions_of_numbers_that_bfloat16_has(half, monkeypatch, name):
         calls = native_calls(half, name, Invocation(half, arguments).values)
         primitives = [call._made_of[1] for call in calls if isinstance(call, Execution)]
         names |= {primitive.implementation for primitive in primitives}
-        for memory in half.lane.workspace.held:
+        for memory in half.lane.held.values():
             memory[:] = 255
         check(half, name, arguments, 2e-5)
     assert any(convolutions.FAST_IN_HALF in name for name in names)
@@ -131,11 +131,11 @@ def test_a_second_call_creates_nothing(native, counted, name):
         call = Invocation(native, Arguments(name, 5, np.float32, example, large=True))
         call.run()
         assert "dnnl_primitive" in counted
-        held = [id(memory) for memory in native.lane.workspace.held]
+        held = [id(memory) for memory in native.lane.held.values()]
         counted.clear()
         call.run()
         assert counted == []
-        assert [id(memory) for memory in native.lane.workspace.held] == held
+        assert [id(memory) for memory in native.lane.held.values()] == held
 
 
 def test_same_bits(native):

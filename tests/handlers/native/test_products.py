@@ -265,12 +265,12 @@ def test_a_second_call_creates_nothing(native, counted):
         products(native, a, b, bias, out)
     assert "matmul" in counted
     assert ("reorder" in counted) == (not products_module.takes_all_sizes(native._library))
-    held = [id(memory) for memory in native.lane.workspace.held]
+    held = [id(memory) for memory in native.lane.held.values()]
     counted.clear()
     products(native, a, b, bias, out)
     products(native, a[:], b[:], bias[:], out[:])
     assert counted == []
-    assert [id(memory) for memory in native.lane.workspace.held] == held
+    assert [id(memory) for memory in native.lane.held.values()] == held
 
 
 def test_numbers_of_rows_that_are_not_common_share_primitives(native, counted):
