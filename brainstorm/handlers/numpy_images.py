@@ -102,7 +102,7 @@ class NumpyImages(NumpyConvolutions):
     def _indices(self, images: Array) -> np.ndarray:
         """Return (H, W, C): the index of each element in its image."""
         shape = images.shape[1:]
-        return self._scratch.counting(math.prod(shape)).reshape(shape)
+        return self._counting(math.prod(shape)).reshape(shape)
 
     def _counts(self, outputs: Array, meetings: Meetings) -> np.ndarray:
         """Return (OH, OW, 1): the number of inputs in each window, at least 1."""

@@ -152,19 +152,3 @@ class Scratch(threading.local):
             self._parts.clear()
         part = self._parts[slot, shape] = held[:length].reshape(shape)
         return part
-
-    def counting(self, length: int) -> np.ndarray:
-        """Return 0, 1, ..., length - 1 as a read-only part of a cached array."""
-        return self._constant("counting", length, self._dtype)
-
-    def positions(self, length: int) -> np.ndarray:
-        """Return the same as `counting`, as integers for indexing."""
-        return self._constant("positions", length, np.intp)
-
-    def _constant(self, slot: str, length: int, dtype: Any) -> np.ndarray:
-        held = self._slots.get(slot)
-        if held is None or held.size < length:
-            held = np.arange(length, dtype=dtype)
-            held.flags.writeable = False
-            self._slots[slot] = held
-        return held[:length]

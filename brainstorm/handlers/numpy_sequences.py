@@ -36,7 +36,8 @@ class NumpySequences(Handler):
         row_step, column_step = (step // out.itemsize for step in out.strides)
         extent = (out.shape[0] - 1) * row_step + (out.shape[1] - 1) * column_step + 1
         where = self._scratch("where", m.shape, np.intp)
-        np.multiply(self._scratch.positions(m.shape[1]), column_step, out=where)
+        columns = self._constant(("columns", m.shape[1]), lambda: np.arange(m.shape[1]))
+        np.multiply(columns, column_step, out=where)
         np.multiply(rows, row_step, out=rows)
         np.add(where, rows, out=where)
         values = m
