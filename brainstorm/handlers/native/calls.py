@@ -39,21 +39,14 @@ class Call:
 
     Attributes:
         name: The operation, for messages.
-        places: The addresses of its data.
         threads: The number of threads to set in the library; 0: not needed.
     """
 
     __slots__ = ()
     name: str
-    places: list[int]
     threads = 0
     #: Objects kept alive for the call.
     keep: Any = ()
-
-    @property
-    def form(self) -> Any:
-        """A value that is equal for calls that differ only in their places."""
-        raise NotImplementedError
 
     def record(self) -> Record:
         """Return it as a record for `Replay`."""
@@ -100,7 +93,7 @@ class Kernel(Call):
         self._arguments = start, start + self._places * self._words.itemsize
 
     @property
-    def places(self) -> list[int]:  # type: ignore[override]
+    def places(self) -> list[int]:
         """The addresses of its data."""
         return self._words[: self._places].tolist()
 
@@ -111,7 +104,7 @@ class Kernel(Call):
 
     @property
     def form(self) -> Any:
-        """The function and the numbers."""
+        """A value that is equal for calls that differ only in their places."""
         return self._function, self.numbers, self._places
 
     def record(self) -> Record:
@@ -133,14 +126,9 @@ class Kernel(Call):
 
 
 @functools.cache
-def callable_at(address: int) -> Any:
-    """Return the function of a kernel at an address."""
-    return _KERNEL_TYPE(address)
-
-
-@functools.cache
-def _executor_at(address: int) -> Any:
-    return _PRIMITIVE_TYPE(address)
+def callable_at(address: int, type_: Any = _KERNEL_TYPE) -> Any:
+    """Return the function at an address, by default of a kernel."""
+    return type_(address)
 
 
 class Execution(Call):
@@ -172,13 +160,13 @@ class Execution(Call):
         self._arguments = *where, len(given), address_of(self._passed)
 
     @property
-    def places(self) -> list[int]:  # type: ignore[override]
+    def places(self) -> list[int]:
         """The addresses of its data."""
         return [where for _, where in self._made_of[3].values()]
 
     @property
     def form(self) -> Any:
-        """The primitive and the kinds and layouts of its arguments."""
+        """See `Kernel`."""
         given = self._made_of[3]
         layouts = [layout.value for layout, _ in given.values()]
         return self._arguments[:2], tuple(given), layouts, self.threads
@@ -198,5 +186,5 @@ class Execution(Call):
     def __call__(self) -> None:
         """Execute it."""
         self._library.use_threads(self.threads)
-        if status := _executor_at(self._library.execute)(*self._arguments):
+        if status := callable_at(self._library.execute, _PRIMITIVE_TYPE)(*self._arguments):
             raise self.failure(status)

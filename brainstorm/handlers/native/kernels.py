@@ -31,15 +31,9 @@ def kernel_call(name: str, body: str, arrays: Sequence[Array], numbers: Sequence
     Raises:
         UnsupportedError: There is no compiler.
     """
-    function = _function(name, body, arrays[0].dtype.name)
-    return Kernel(function, [address_of(array) for array in arrays], numbers)
-
-
-def _function(name: str, body: str, dtype: str) -> int:
-    def source() -> str:
-        return f"#include <stdint.h>\n{_TYPES[dtype]}\n{body}"
-
+    source = f"#include <stdint.h>\n{_TYPES[arrays[0].dtype.name]}\n{body}"
     try:
-        return compiler.load_once((name, body, dtype), source, name)
+        function = compiler.load_once(source, lambda: source, name)
     except MissingDependencyError as error:
         raise UnsupportedError(str(error)) from None
+    return Kernel(function, [address_of(array) for array in arrays], numbers)
