@@ -31,7 +31,7 @@ from brainstorm.interrupts import uninterrupted
 from brainstorm.optree import Formula, Program
 from brainstorm.optree import functions as fn
 from brainstorm.optree.program import signed
-from brainstorm.utils import Array, Arrays
+from brainstorm.utils import Array, Arrays, flatten
 
 #: Maximum number of constants that a handler caches, and of arrays that one operation clears.
 MOST_CONSTANTS, MOST_CLEARED = 1000, 16
@@ -333,7 +333,7 @@ def _traced(name: str, function: Callable[..., Any], returns: bool) -> Callable[
             except MemoryError as error:
                 raise_out_of_memory(called, error)
         call = functools.partial(function, self, *map(_fixed, args), **kwargs)
-        self.execute((call,), called, _flat((*args, *kwargs.values())))
+        self.execute((call,), called, flatten((*args, *kwargs.values())))
         return None
 
     run.executes = True  # type: ignore[attr-defined]
@@ -344,11 +344,3 @@ def _traced(name: str, function: Callable[..., Any], returns: bool) -> Callable[
 def _fixed(value: Any) -> Any:
     """Return an argument, with lists replaced by tuples."""
     return tuple(value) if type(value) is list else value
-
-
-def _flat(values: Iterable[Any]) -> Iterator[Any]:
-    for value in values:
-        if isinstance(value, (list, tuple)):
-            yield from value
-        else:
-            yield value

@@ -101,9 +101,7 @@ class NumpyHandler(NumpyImages, NumpySequences):
     def dot_add_mm(
         self, a: Array, b: Array, out: Array, transa: bool = False, transb: bool = False
     ) -> None:
-        result = self._scratch("float", out.shape)
-        np.matmul(a.T if transa else a, b.T if transb else b, out=result)
-        np.add(out, result, out=out)
+        self._product(a.T if transa else a, b.T if transb else b, out, True)
 
     # -- random numbers ----------------------------------------------------------------------
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn, TypeAlias, overload
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -178,18 +178,8 @@ class Variable(Expression):
         return self._name or super().__repr__()
 
 
-class _ShapeOf:
-    """``tree.shape``, and ``OpTreeNode.shape(x)`` for any operand x."""
-
-    @overload
-    def __get__(self, node: None, owner: type) -> Callable[[Operand], Shape]: ...
-    @overload
-    def __get__(self, node: OpTreeNode, owner: type) -> Shape: ...
-    def __get__(self, node: OpTreeNode | None, owner: type) -> Any:
-        return _shape_of  # on instances the entry of their __dict__ is found first
-
-
 def _shape_of(x: Operand) -> Shape:
+    """Return the shape of an operand; that of a number is ()."""
     return x.shape if isinstance(x, Expression) else ()
 
 
@@ -207,7 +197,8 @@ class OpTreeNode(Expression, tuple):
         *operands: Expressions, numbers, or None for an absent operand.
     """
 
-    shape = _ShapeOf()
+    #: On nodes; ``OpTreeNode.shape(x)`` is that of any operand x.
+    shape: Any = staticmethod(_shape_of)
     op: str
     params: Mapping[str, Any]
 

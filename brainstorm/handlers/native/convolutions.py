@@ -79,42 +79,32 @@ class _Convolution:
         self, with_bias: bool = False, add: bool = False, activation: str = "linear"
     ) -> Primitive:
         """Return the convolution."""
-
-        def make() -> Primitive:
-            return self.primitives.make(
-                "convolution_forward", _TRAINING, _DIRECT, self.image_factor, self.any_weights,
-                self.bias if with_bias else None, self.results, *_terms(self.windows),
-                self.primitives.attributes(add, ACTIVATIONS[activation]),
-            )  # fmt: skip
-
-        return self._kept(("forward", with_bias, add, activation), make)
+        return self._kept("forward", (with_bias, add, activation), lambda: (
+            _TRAINING, _DIRECT, self.image_factor, self.any_weights,
+            self.bias if with_bias else None, self.results, *_terms(self.windows),
+            self.primitives.attributes(add, ACTIVATIONS[activation]),
+        ))  # fmt: skip
 
     def backward_data(self) -> Primitive:
         """Return the primitive for the derivatives of the images."""
-
-        def make() -> Primitive:
-            return self.primitives.make(
-                "convolution_backward_data", _DIRECT, self.images, self.any_weights,
-                self.delta_factor, *_terms(self.windows), self.forward().description,
-                self.primitives.attributes(),
-            )  # fmt: skip
-
-        return self._kept(("backward data",), make)
+        return self._kept("backward_data", (), lambda: (
+            _DIRECT, self.images, self.any_weights, self.delta_factor, *_terms(self.windows),
+            self.forward().description, self.primitives.attributes(),
+        ))  # fmt: skip
 
     def backward_weights(self, with_bias: bool) -> Primitive:
         """Return the primitive for the derivatives of the weights and of the bias."""
+        return self._kept("backward_weights", (with_bias,), lambda: (
+            _DIRECT, self.image_factor, self.any_gradients, self.bias if with_bias else None,
+            self.delta_factor, *_terms(self.windows), self.forward().description,
+            self.primitives.attributes(),
+        ))  # fmt: skip
 
-        def make() -> Primitive:
-            return self.primitives.make(
-                "convolution_backward_weights", _DIRECT, self.image_factor, self.any_gradients,
-                self.bias if with_bias else None, self.delta_factor, *_terms(self.windows),
-                self.forward().description, self.primitives.attributes(),
-            )  # fmt: skip
-
-        return self._kept(("backward weights", with_bias), make)
-
-    def _kept(self, what: tuple[Any, ...], make: Callable[[], Primitive]) -> Primitive:
-        primitive = self.primitives.kept((*what, self.key), make)
+    def _kept(
+        self, kind: str, options: tuple[Any, ...], arguments: Callable[[], tuple[Any, ...]]
+    ) -> Primitive:
+        make, key = self.primitives.make, (kind, *options, self.key)
+        primitive = self.primitives.kept(key, lambda: make(f"convolution_{kind}", *arguments()))
         if self.is_half and FAST_IN_HALF not in primitive.implementation:
             raise UnsupportedError(f"oneDNN's {primitive.implementation} gains nothing")
         return primitive
