@@ -9,7 +9,6 @@ import numbers
 import os
 import re
 import time
-import types
 import weakref
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -294,28 +293,6 @@ def flatten_all_but_last(array: Array) -> Array:
 
 
 # -- texts ---------------------------------------------------------------------------------------
-
-
-def array_at(
-    address: int, shape: tuple[int, ...], dtype: Any, strides: Any = None, owner: Any = None
-) -> np.ndarray:
-    """Return a NumPy array for any address.
-
-    Args:
-        address: Address of its first element.
-        shape: Its shape.
-        dtype: Its element type.
-        strides: Its strides; None: contiguous.
-        owner: An object that it keeps alive.
-    """
-    described = {
-        "version": 3,
-        "data": (address, False),
-        "shape": shape,
-        "typestr": np.dtype(dtype).str,
-        "strides": strides,
-    }
-    return np.asarray(types.SimpleNamespace(__array_interface__=described, owner=owner))
 
 
 def format_bytes(number: int) -> str:

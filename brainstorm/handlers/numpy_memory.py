@@ -6,6 +6,7 @@ import ctypes
 import math
 import mmap
 import threading
+import types
 from typing import Any, NoReturn
 
 import numpy as np
@@ -46,6 +47,28 @@ def reserved(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     except (OSError, OverflowError, ValueError) as error:
         raise MemoryError(str(error)) from error
     return np.frombuffer(memory, dtype, count).reshape(shape)
+
+
+def array_at(
+    address: int, shape: tuple[int, ...], dtype: Any, strides: Any = None, owner: Any = None
+) -> np.ndarray:
+    """Return a NumPy array for any address.
+
+    Args:
+        address: Address of its first element.
+        shape: Its shape.
+        dtype: Its element type.
+        strides: Its strides; None: contiguous.
+        owner: An object that it keeps alive.
+    """
+    described = {
+        "version": 3,
+        "data": (address, False),
+        "shape": shape,
+        "typestr": np.dtype(dtype).str,
+        "strides": strides,
+    }
+    return np.asarray(types.SimpleNamespace(__array_interface__=described, owner=owner))
 
 
 def _documented_address(array: np.ndarray) -> int:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from brainstorm.handlers.binding import Alone, Binding, Bound, Place
-from brainstorm.handlers.numpy_memory import ALIGNMENT, address_of
-from brainstorm.utils import Array, array_at
+from brainstorm.handlers.numpy_memory import ALIGNMENT, address_of, array_at
+from brainstorm.utils import Array
 
 
 class _Part:

@@ -14,6 +14,7 @@ and `substitute` replaces these by variables:
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,6 @@ from brainstorm.optree.graph import listed, postorder
 from brainstorm.optree.nodes import Expression, OpTreeNode, Variable, View
 from brainstorm.optree.registry import get_operator
 from brainstorm.optree.shapes import Shape
-from brainstorm.utils import array_at
 
 #: Start address of arrays that are only used to compare addresses.
 PRETENDED_ADDRESS = 1 << 40
@@ -149,13 +149,21 @@ def views_overlap(a: Variable, b: Variable) -> bool:
     if x == y or x.allocation != y.allocation:
         return False
     try:
-        first, second = (
-            array_at(PRETENDED_ADDRESS + view.offset, view.shape, variable.dtype, view.strides)
-            for variable, view in ((a, x), (b, y))
-        )
-        return np.shares_memory(first, second, max_work=_MOST_WORK)
+        return np.shares_memory(_pretended(a, x), _pretended(b, y), max_work=_MOST_WORK)
     except np.exceptions.TooHardError:
         return True
+
+
+def _pretended(variable: Variable, view: View) -> Any:
+    """Return an array at a made-up address, whose elements must not be accessed."""
+    described = {
+        "version": 3,
+        "data": (PRETENDED_ADDRESS + view.offset, True),
+        "shape": view.shape,
+        "strides": view.strides,
+        "typestr": variable.dtype.str,
+    }
+    return np.asarray(SimpleNamespace(__array_interface__=described))
 
 
 def _refuse_overlaps(variables: Sequence[Expression], order: Sequence[Expression]) -> None:

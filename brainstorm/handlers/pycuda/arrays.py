@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from brainstorm.errors import HandlerValidationError
+from brainstorm.handlers.numpy_memory import array_at
 from brainstorm.handlers.pycuda.driver import Device, Memory
-from brainstorm.utils import array_at
 
 _INDICES = (int, slice, type(None), type(Ellipsis))
 
