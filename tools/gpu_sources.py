@@ -150,7 +150,7 @@ def _pieces(
     special = ProgramSpecializer(program, 1).specialize(
         [x], outputs, (accumulate,) * len(outputs), given
     )
-    for part in special.parts:
+    for part, places in special.placed(given):
         if isinstance(part, Loops):
-            for walk in walks_of(part, part.pointers(special.addresses(given))):
+            for walk in walks_of(part, places):
                 yield Piece.of_loop(walk, (special, outputs))

@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from brainstorm.handlers.binding import Alone, Binding, Bound, Place
+from brainstorm.handlers.binding import Alone, Binding, Bound
 from brainstorm.handlers.numpy_memory import ALIGNMENT, address_of, array_at
+from brainstorm.optree.collapse import Axes
+from brainstorm.optree.loops import Loop
+from brainstorm.optree.program import Step
 from brainstorm.utils import Array
 
 
-class _Part:
-    """What is done with views of arrays: each at a distance from an array's beginning.
-
-    Args:
-        places: The views.
-        arrays: The arrays.
-    """
-
-    def __init__(self, places: Sequence[Place], arrays: Sequence[Array]) -> None:
-        self._bases = np.array([place.base for place in places], np.intp)
-        distances = [address_of(p.view) - address_of(arrays[p.base]) for p in places]
-        self._distances = np.array(distances, np.intp)
-
-    def pointers(self, addresses: np.ndarray) -> np.ndarray:
-        """Return the addresses of the views, given what `SpecializedProgram.addresses` returns."""
-        return addresses[self._bases] + self._distances
-
-
-class Loops(_Part):
+class Loops(NamedTuple):
     """Consecutive loops, which one kernel may do.
 
     Attributes:
@@ -41,32 +26,10 @@ class Loops(_Part):
         numbers: All of these as the arguments of a kernel in C, with threads and chunks.
     """
 
-    def __init__(self, stages: Sequence[Bound], arrays: Sequence[Array]) -> None:
-        views = [place for stage in stages for place in (*stage.reads, *stage.writes)]
-        super().__init__(views, arrays)
-        self.loops = tuple(stage.loop for stage in stages)
-        self.axes = [stage.axes for stage in stages]
-        self.constants = [tuple(stage.constants) for stage in stages]
-        self.numbers = np.array([n for stage in stages for n in stage.numbers], np.intp)
-
-
-class Operation(_Part):
-    """A step that is not a loop: a product, or an indexing.
-
-    Attributes:
-        step: The step.
-    """
-
-    def __init__(self, bound: Alone, arrays: Sequence[Array]) -> None:
-        places = [*bound.reads, *bound.writes]
-        super().__init__(places, arrays)
-        self.step = bound.step
-        self._forms = [(p.view.shape, p.view.dtype, p.view.strides) for p in places]
-
-    def views(self, addresses: np.ndarray) -> list[np.ndarray]:
-        """Return its operands and its result, given what `SpecializedProgram.addresses` returns."""
-        pointers = self.pointers(addresses).tolist()
-        return [array_at(at, *form) for at, form in zip(pointers, self._forms, strict=True)]
+    loops: tuple[Loop, ...]
+    axes: list[Axes]
+    constants: list[tuple[float, ...]]
+    numbers: np.ndarray
 
 
 class SpecializedProgram:
@@ -78,7 +41,7 @@ class SpecializedProgram:
             between the stages; None: they have memory of their own.
 
     Attributes:
-        parts: The parts, in order.
+        parts: Loops, and steps that are not loops, in order.
         buffers: Memory of values between the stages; it must live as long as the calls.
         nbytes: Bytes of it that are not in the workspace.
     """
@@ -86,21 +49,46 @@ class SpecializedProgram:
     def __init__(
         self, bound: Binding, workspace: Callable[[int], np.ndarray] | None = None
     ) -> None:
-        self.parts: list[Loops | Operation] = []
-        for alone, group in itertools.groupby(bound.stages, lambda s: isinstance(s, Alone)):
+        self.parts: list[Loops | Step] = []
+        #: Of each part's views: the numbers of their arrays, distances from there, and layouts.
+        self._views: list[tuple[np.ndarray, np.ndarray, list[Any]]] = []
+        for _, group in itertools.groupby(bound.stages, _alone):
             stages: Any = list(group)
-            if alone:
-                self.parts += [Operation(stage, bound.arrays) for stage in stages]
-            else:
-                self.parts.append(Loops(stages, bound.arrays))
+            views = [place for stage in stages for place in (*stage.reads, *stage.writes)]
+            starts = [address_of(bound.arrays[place.base]) for place in views]
+            distances = [address_of(p.view) - at for p, at in zip(views, starts, strict=True)]
+            forms = [(p.view.shape, p.view.dtype, p.view.strides) for p in views]
+            bases = np.array([place.base for place in views], np.intp)
+            self._views.append((bases, np.array(distances, np.intp), forms))
+            self.parts.append(stages[0].step if _alone(stages[0]) else _loops(stages))
         self.buffers = bound.buffers
         self.nbytes = sum(array.nbytes for array in self.buffers)
         if workspace is not None and self.buffers and not bound.keeps_zeros:
             self.buffers, self.nbytes = _placed(self.buffers, workspace), 0
 
-    def addresses(self, given: Sequence[int]) -> np.ndarray:
-        """Return the addresses of all arrays, given those of the inputs and outputs."""
-        return np.array([*given, *map(address_of, self.buffers)], np.intp)
+    def placed(self, given: Sequence[int]) -> Iterator[tuple[Any, Any]]:
+        """Yield loops with the addresses of their arrays, and steps with operands and result.
+
+        Args:
+            given: Addresses of inputs and outputs.
+        """
+        starts = np.array([*given, *map(address_of, self.buffers)], np.intp)
+        for part, (bases, distances, forms) in zip(self.parts, self._views, strict=True):
+            pointers = (starts[bases] + distances).tolist()
+            is_step = isinstance(part, Step)
+            pairs = zip(pointers, forms, strict=True)
+            yield part, [array_at(at, *form) for at, form in pairs] if is_step else pointers
+
+
+def _alone(stage: Bound | Alone) -> int:
+    """Return a number of a step that is not a loop; 0 for loops."""
+    return id(stage) if isinstance(stage, Alone) else 0
+
+
+def _loops(stages: Sequence[Bound]) -> Loops:
+    numbers = np.array([n for stage in stages for n in stage.numbers], np.intp)
+    constants = [tuple(stage.constants) for stage in stages]
+    return Loops(tuple(s.loop for s in stages), [s.axes for s in stages], constants, numbers)
 
 
 def _placed(arrays: Sequence[Array], workspace: Callable[[int], np.ndarray]) -> list[Array]:

@@ -74,16 +74,13 @@ class CompiledProgram(ProgramSpecializer):
         """
         given = [address_of(array) for array in (*inputs, *outputs)]
         special = self.specialize(inputs, outputs, accumulate, given)
-        addresses = special.addresses(given)
         calls: list[Any] = []
-        for part in special.parts:
+        for part, places in special.placed(given):
             if isinstance(part, Loops):
-                function, pointers = _function(part.loops), part.pointers(addresses)
-                calls.append(
-                    Kernel(function, pointers, part.numbers, special.buffers, self.program.name)
-                )
+                function, name = _function(part.loops), self.program.name
+                calls.append(Kernel(function, places, part.numbers, special.buffers, name))
             else:
-                for call in self._operation(part.step, *part.views(addresses)):
+                for call in self._operation(part, *places):
                     call.keep = (getattr(call, "keep", ()), special.buffers)
                     calls.append(call)
         return calls

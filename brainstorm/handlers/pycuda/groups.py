@@ -16,8 +16,6 @@ import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
-
 from brainstorm.forks import cached_property
 from brainstorm.handlers.specialized_program import Loops
 from brainstorm.optree.cuda_structure import blocks_of, row_blocks, shares
@@ -172,9 +170,9 @@ class Group(NamedTuple):
     by_rows: bool = False
 
 
-def walks_of(part: Loops, pointers: np.ndarray) -> Iterator[Walk]:
+def walks_of(part: Loops, pointers: Sequence[int]) -> Iterator[Walk]:
     """Yield the loops of a part with their numbers, if they have anything to do."""
-    addresses = iter(pointers.tolist())
+    addresses = iter(pointers)
     for loop, axes, constants in zip(part.loops, part.axes, part.constants, strict=True):
         places = tuple(itertools.islice(addresses, loop.arrays))
         walk = Walk(loop, axes.sizes, axes.strides, places, constants)

@@ -34,13 +34,10 @@ class DeviceProgram(ProgramSpecializer):
         read, written = ([array.shadow for array in arrays] for arrays in (inputs, outputs))
         given = [array.address for array in (*inputs, *outputs)]
         special = self.specialize(read, written, tuple(map(bool, accumulate)), given)
-        addresses = special.addresses(given)
-        for part in special.parts:
+        for part, places in special.placed(given):
             if isinstance(part, Loops):
-                walks = walks_of(part, part.pointers(addresses))
-                build.pieces += [Piece.of_loop(walk, special) for walk in walks]
+                build.pieces += [Piece.of_loop(walk, special) for walk in walks_of(part, places)]
             else:
-                views = part.views(addresses)
                 build.kept.append(special.buffers)
-                arrays = (DeviceArray(self._device, None, view) for view in views)
-                build_step(build, part.step, *arrays)
+                arrays = (DeviceArray(self._device, None, view) for view in places)
+                build_step(build, part, *arrays)
