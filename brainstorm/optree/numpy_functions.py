@@ -50,23 +50,14 @@ ERFC_POWERS, ERFC_POWERS_FLOAT = (
 ERFC_CENTRE, ERFC_ENDS = 3.75, 28.0
 
 
-def _ratio(coefficients: tuple[tuple[float, ...], tuple[float, ...]], x: Array) -> Array:
-    above, below = coefficients
-    return np.polyval(above, x) / np.polyval(below, x)
-
-
 def erf(x: Array, *, out: Array) -> None:
     """Write the error function, with an error of 1e-15."""
     a = np.abs(x)
-    small = a * _ratio(_ERF_SMALL, a * a)
-    np.copyto(out, np.copysign(np.where(a < 0.5, small, 1 - _upper_erfc(a)), x))
-
-
-def _upper_erfc(x: Array) -> Array:
-    """Return erfc(x) for x >= 0."""
-    z = np.minimum(x, ERFC_ENDS)
+    above, below = (np.polyval(coefficients, a * a) for coefficients in _ERF_SMALL)
+    z = np.minimum(a, ERFC_ENDS)
     t = (z - ERFC_CENTRE) / (z + ERFC_CENTRE)
-    return np.polynomial.chebyshev.chebval(t, _ERFC) * np.exp(-z * z) / (1 + 2 * z)
+    erfc = np.polynomial.chebyshev.chebval(t, _ERFC) * np.exp(-z * z) / (1 + 2 * z)
+    np.copyto(out, np.copysign(np.where(a < 0.5, a * (above / below), 1 - erfc), x))
 
 
 def binarize(x: Array, *, out: Array) -> None:

@@ -134,8 +134,7 @@ def build_forward(
 ) -> list[Call]:  # fmt: skip
     """Return the calls of `ImageOperations.conv2d_forward_batch`."""
     bias = _present(bias)
-    _check([outputs], [inputs, weights, bias])
-    _check_bias(outputs, bias)
+    _check([outputs], [inputs, weights, bias], outputs, bias)
     windows = Windows.of(weights.shape[1:-1], outputs, **windows_of)
     options = windows, add_outputs, activation
     return _fastest(primitives, _forward, options, inputs, weights, bias, outputs)
@@ -149,8 +148,8 @@ def build_backward(
     """Return the calls of `ImageOperations.conv2d_backward_batch`."""
     inputs, in_deltas = _present(inputs), _present(in_deltas)
     weight_deltas, bias_deltas = _present(weight_deltas), _present(bias_deltas)
-    _check([in_deltas, weight_deltas, bias_deltas], [inputs, weights, out_deltas])
-    _check_bias(out_deltas, bias_deltas)
+    given = inputs, weights, out_deltas
+    _check([in_deltas, weight_deltas, bias_deltas], given, out_deltas, bias_deltas)
     windows = Windows.of(weights.shape[1:-1], out_deltas, **windows_of)
     calls = []
     if weight_deltas is not None:
@@ -265,14 +264,12 @@ def _present(array: Array | None) -> Array | None:
     return None if array is None or array.size == 0 else array
 
 
-def _check(outputs: Sequence[Array | None], inputs: Sequence[Array | None]) -> None:
+def _check(outputs: Sequence[Array | None], inputs: Sequence[Array | None], results: Array,
+           bias: Array | None) -> None:  # fmt: skip
     present = [[a for a in arrays if a is not None] for arrays in (outputs, inputs)]
     check_arrays((np.float32,), *present)
     if not all(a.flags.c_contiguous for arrays in present for a in arrays):
         raise UnsupportedError("images are not contiguous")
-
-
-def _check_bias(results: Array, bias: Array | None) -> None:
     if bias is not None and bias.shape != results.shape[-1:]:
         raise UnsupportedError("the bias does not fit")  # NumPy raises the error
 

@@ -23,12 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import (
-    BrainstormError,
-    DeviceError,
-    MissingDependencyError,
-    OutOfMemoryError,
-)
+from brainstorm.errors import DeviceError, MissingDependencyError, OutOfMemoryError
 from brainstorm.handlers.numpy_memory import byte_span
 from brainstorm.optree.cuda_structure import BUSY
 from brainstorm.utils import format_bytes
@@ -79,25 +74,20 @@ def driver_library() -> ctypes.CDLL:
     return ctypes.CDLL("libcuda.so.1")
 
 
-def failure(error: Exception, what: str) -> BrainstormError:
-    """Return an error of this library for one of PyCUDA, given the failed action."""
-    text = str(error)
-    if isinstance(error, load_driver().MemoryError):
-        return OutOfMemoryError(f"{what}: the GPU does not have enough memory left ({text})")
-    return DeviceError(
-        f"{what}: the GPU failed ({text}). Results since the last read are lost, and the "
-        f"CUDA context may be unusable: start a new process and continue from a checkpoint. If it "
-        f"happens again at the same place, set CUDA_LAUNCH_BLOCKING=1, and look at nvidia-smi and "
-        f"at `dmesg | grep -i xid`."
-    )
-
-
 def guarded(what: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function that uses the driver; its errors are those of `failure`."""
+    """Call a function that uses the driver; its errors name what was done."""
     try:
         return function(*arguments)
+    except load_driver().MemoryError as error:
+        text = f"{what}: the GPU does not have enough memory left ({error})"
+        raise OutOfMemoryError(text) from error
     except load_driver().Error as error:
-        raise failure(error, what) from error
+        raise DeviceError(
+            f"{what}: the GPU failed ({error}). Results since the last read are lost, and the "
+            f"CUDA context may be unusable: start a new process and continue from a checkpoint. "
+            f"If it happens again at the same place, set CUDA_LAUNCH_BLOCKING=1, and look at "
+            f"nvidia-smi and at `dmesg | grep -i xid`."
+        ) from error
 
 
 def _current_handle() -> int | None:
