@@ -159,20 +159,14 @@ def _found_at(name: str) -> Any:
     return lambda dz, z, values, indices, axis, size: build(name, (dz, indices), {"axis": axis})
 
 
-_row("take", "indexing", nf.take, shapes.take, _added_at("put"), None, index_operands=(1,))
-_row("put", "indexing", nf.put, shapes.put, _found_at("take"), None, index_operands=(1,))
-_row(
-    "gather", "indexing", nf.gather, shapes.gather, _added_at("scatter"), None, index_operands=(1,)
-)
-_row(
-    "scatter",
-    "indexing",
-    nf.scatter,
-    shapes.scatter,
-    _found_at("gather"),
-    None,
-    index_operands=(1,),
-)
+for _name, _rule in {
+    "take": _added_at("put"),
+    "put": _found_at("take"),
+    "gather": _added_at("scatter"),
+    "scatter": _found_at("gather"),
+}.items():
+    _row(_name, "indexing", getattr(nf, _name), getattr(shapes, _name), _rule, None,
+         index_operands=(1,))  # fmt: skip
 _row("onehot", "indexing", nf.onehot, shapes.onehot, None, index_operands=(0,), cheap=True)
 
 # -- structure -------------------------------------------------------------------------------
