@@ -53,12 +53,8 @@ def _write(parts: list[Any], split: Callable[[Any], list[Any]], limit: int) -> s
     return "".join(text)
 
 
-def _is_node(tree: Any) -> bool:
-    return hasattr(tree, "op")
-
-
 def _tuple_parts(tree: Any) -> list[Any]:
-    if not _is_node(tree):
+    if not hasattr(tree, "op"):
         return [repr(tree)]
     items = list(tree)
     parts = [f"({dict(items[0])}"]
@@ -71,7 +67,7 @@ def _formula_parts(tree: Any) -> list[Any]:
     if isinstance(tree, _Bare):
         parts = _formula_parts(tree.tree)
         return parts[1:-1] if parts[0] == "(" else parts
-    if not _is_node(tree):
+    if not hasattr(tree, "op"):
         return [repr(tree)]
     symbol = OPERATORS[tree.op].symbol if tree.op in OPERATORS else ""
     if symbol and len(tree.operands) == 2:

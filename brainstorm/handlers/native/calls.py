@@ -38,12 +38,12 @@ class Call:
     """A C function with arguments.
 
     Attributes:
-        name: The operation, for messages.
+        name: The operation, for messages; the owner sets it.
         threads: The number of threads to set in the library; 0: not needed.
     """
 
     __slots__ = ()
-    name: str
+    name = "a native call"
     threads = 0
     #: Objects kept alive for the call.
     keep: Any = ()
@@ -78,16 +78,15 @@ class Kernel(Call):
         pointers: Its first arguments, the places.
         numbers: Its other arguments.
         keep: Objects to keep alive for the call.
-        name: The operation.
     """
 
     __slots__ = ("_arguments", "_function", "_places", "_words", "keep", "name")
 
     def __init__(
         self, function: int, pointers: Sequence[int] | np.ndarray,
-        numbers: Sequence[int] | np.ndarray, keep: Any = (), name: str = "",
+        numbers: Sequence[int] | np.ndarray, keep: Any = (),
     ) -> None:  # fmt: skip
-        self.name, self.keep, self._function = name, keep, function
+        self.name, self.keep, self._function = Call.name, keep, function
         self._words, self._places = np.array([*pointers, *numbers], np.int64), len(pointers)
         start = address_of(self._words)
         self._arguments = start, start + self._places * self._words.itemsize
@@ -113,7 +112,7 @@ class Kernel(Call):
 
     def copy(self) -> Kernel:
         """Return a copy with places of its own."""
-        return Kernel(self._function, self.places, self.numbers, self.keep, self.name)
+        return Kernel(self._function, self.places, self.numbers, self.keep)
 
     def slots(self) -> list[tuple[int, int]]:
         """Return, for each place, where it is stored, and the function that sets it (0: none)."""
@@ -140,16 +139,15 @@ class Execution(Call):
         stream: The stream of the execution.
         given: Number of the argument to (layout, address).
         keep: Objects to keep alive for the call.
-        name: The operation.
         threads: Number of threads.
     """
 
     def __init__(
         self, library: Library, primitive: Any, stream: Any, given: Mapping[int, tuple[Any, int]],
-        keep: Any, name: str, threads: int,
+        keep: Any, threads: int,
     ) -> None:  # fmt: skip
-        self._made_of = library, primitive, stream, given, keep, name, threads
-        self.name, self.threads, self._library, self.keep = name, threads, library, keep
+        self._made_of = library, primitive, stream, given, keep, threads
+        self.threads, self._library, self.keep = threads, library, keep
         self._memories = [
             library.create("dnnl_memory", layout, library.engine, where)
             for layout, where in given.values()

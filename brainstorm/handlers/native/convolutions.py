@@ -109,15 +109,15 @@ class _Convolution:
             raise UnsupportedError(f"oneDNN's {primitive.implementation} gains nothing")
         return primitive
 
-    def copy(self, name: str, source: Placed, target: Placed, what: str, add: bool = False) -> Call:
+    def copy(self, source: Placed, target: Placed, what: str, add: bool = False) -> Call:
         """Return a call that copies, or adds, from one place to another."""
-        return self.primitives.copy(name, (what, self.key), source, target, add)
+        return self.primitives.copy((what, self.key), source, target, add)
 
     def temporary(self, layout: Any) -> Placed:
         """Return a place that the next operation may overwrite."""
         return self.primitives.temporary("convolution", layout)
 
-    def factor(self, name: str, array: Array, what: str) -> tuple[Placed, list[Call]]:
+    def factor(self, array: Array, what: str) -> tuple[Placed, list[Call]]:
         """Return the place of rounded images or deltas, and the calls that copy them."""
         is_images = what == "images"
         plain = self.images if is_images else self.results, address_of(array)
@@ -125,7 +125,7 @@ class _Convolution:
             return plain, []
         layout = self.image_factor if is_images else self.delta_factor
         rounded = self.primitives.temporary(f"rounded {what}", layout)
-        return rounded, [self.copy(name, plain, rounded, f"rounded {what}")]
+        return rounded, [self.copy(plain, rounded, f"rounded {what}")]
 
 
 def build_forward(
@@ -194,47 +194,47 @@ def _forward(primitives: Primitives, is_half: bool, windows: Windows, add: bool,
              inputs: Array, weights: Array, bias: Array | None,
              outputs: Array) -> list[Call]:  # fmt: skip
     conv = _Convolution(primitives, inputs, weights, outputs, windows, is_half)
-    forward, name = conv.forward(bias is not None, add, activation), "convolution"
-    images, calls = conv.factor(name, inputs, "images")
+    forward = conv.forward(bias is not None, add, activation)
+    images, calls = conv.factor(inputs, "images")
     rearranged = conv.temporary(forward.layout(WEIGHTS_LAYOUT))
     given = {SRC: images, WEIGHTS: rearranged, DST: (conv.results, address_of(outputs))}
     if bias is not None:
         given[BIAS] = conv.bias, address_of(bias)
-    first = conv.copy(name, (conv.weights, address_of(weights)), rearranged, "forward weights")
-    return [*calls, first, primitives.call(name, forward, given)]
+    first = conv.copy((conv.weights, address_of(weights)), rearranged, "forward weights")
+    return [*calls, first, primitives.call(forward, given)]
 
 
 def _gradients(primitives: Primitives, is_half: bool, windows: Windows, add: bool, inputs: Array,
                out_deltas: Array, weight_deltas: Array,
                bias_deltas: Array | None) -> list[Call]:  # fmt: skip
     conv = _Convolution(primitives, inputs, weight_deltas, out_deltas, windows, is_half)
-    backward, name = conv.backward_weights(bias_deltas is not None), "convolution, gradients"
-    images, calls = conv.factor(name, inputs, "images")
-    deltas, more = conv.factor(name, out_deltas, "deltas")
+    backward = conv.backward_weights(bias_deltas is not None)
+    images, calls = conv.factor(inputs, "images")
+    deltas, more = conv.factor(out_deltas, "deltas")
     found = conv.temporary(backward.layout(DIFF_WEIGHTS_LAYOUT))
     given = {SRC: images, DIFF_DST: deltas, DIFF_WEIGHTS: found}
-    copies = [conv.copy(name, found, (conv.weights, address_of(weight_deltas)), "gradients", add)]
+    copies = [conv.copy(found, (conv.weights, address_of(weight_deltas)), "gradients", add)]
     if bias_deltas is not None:
         target = given[DIFF_BIAS] = conv.bias, address_of(bias_deltas)
         if add:
             given[DIFF_BIAS] = primitives.temporary("bias", conv.bias)
-            copies.append(conv.copy(name, given[DIFF_BIAS], target, "bias", add))
-    return [*calls, *more, primitives.call(name, backward, given), *copies]
+            copies.append(conv.copy(given[DIFF_BIAS], target, "bias", add))
+    return [*calls, *more, primitives.call(backward, given), *copies]
 
 
 def _data(primitives: Primitives, is_half: bool, windows: Windows, add: bool, weights: Array,
           out_deltas: Array, in_deltas: Array) -> list[Call]:  # fmt: skip
     conv = _Convolution(primitives, in_deltas, weights, out_deltas, windows, is_half)
-    backward, name = conv.backward_data(), "convolution, deltas"
-    deltas, calls = conv.factor(name, out_deltas, "deltas")
+    backward = conv.backward_data()
+    deltas, calls = conv.factor(out_deltas, "deltas")
     rearranged = conv.temporary(backward.layout(WEIGHTS_LAYOUT))
     target = found = conv.images, address_of(in_deltas)
     if add:
         found = primitives.temporary("deltas", conv.images)
     given = {DIFF_SRC: found, WEIGHTS: rearranged, DIFF_DST: deltas}
-    first = conv.copy(name, (conv.weights, address_of(weights)), rearranged, "backward weights")
-    calls += [first, primitives.call(name, backward, given)]
-    return [*calls, conv.copy(name, found, target, "deltas", add)] if add else calls
+    first = conv.copy((conv.weights, address_of(weights)), rearranged, "backward weights")
+    calls += [first, primitives.call(backward, given)]
+    return [*calls, conv.copy(found, target, "deltas", add)] if add else calls
 
 
 def _bias_gradient(

@@ -98,7 +98,7 @@ class _Packed:
         self._memory = primitives.allocate((primitives.library.size(layout),), np.uint8)
         plain = primitives.layout(b.shape, strides)
         source, target = (plain, address_of(b)), (layout, address_of(self._memory))
-        self.copy = primitives.copy("pack", ("packed", b.shape, strides), source, target)
+        self.copy = primitives.copy(("packed", b.shape, strides), source, target)
 
     def product(self, primitives: Primitives, a: Array, out: Array) -> list[Call]:
         """Return the calls for ``out += a @ b``."""
@@ -127,4 +127,4 @@ class _Packed:
             WEIGHTS: (self._layout, address_of(self._memory)),
             DST: (primitives.layout(out.shape, right), address_of(out)),
         }
-        return [*calls, primitives.call("product", product, given)]
+        return [*calls, primitives.call(product, given)]

@@ -189,13 +189,10 @@ class Primitives:
         """Return a layout with the address of memory for it, from the workspace."""
         return layout, address_of(self.workspace(slot, self.library.size(layout)))
 
-    def copy(
-        self, name: str, key: Hashable, source: Placed, target: Placed, add: bool = False
-    ) -> Execution:
+    def copy(self, key: Hashable, source: Placed, target: Placed, add: bool = False) -> Execution:
         """Return the call that copies from one place to another, or adds.
 
         Args:
-            name: The operation, for messages.
             key: Identifies the two layouts.
             source: Layout and address.
             target: Likewise.
@@ -208,13 +205,12 @@ class Primitives:
             return Primitive(self.library, "reorder", *arguments)
 
         reorder = self.kept(("reorder", key, add), make)
-        return self.call(name, reorder, {SRC: source, DST: target})
+        return self.call(reorder, {SRC: source, DST: target})
 
-    def call(self, name: str, primitive: Primitive, arguments: Mapping[int, Placed]) -> Execution:
+    def call(self, primitive: Primitive, arguments: Mapping[int, Placed]) -> Execution:
         """Return the call of a primitive.
 
         Args:
-            name: The operation, for messages.
             primitive: The primitive.
             arguments: Number of the argument to (layout, address).
         """
@@ -223,7 +219,7 @@ class Primitives:
         if library.size(layout):
             given[SCRATCHPAD] = self.temporary("scratchpad", layout)
         held = tuple(self.held.values())
-        return Execution(library, primitive, self._stream, given, held, name, self.used_threads)
+        return Execution(library, primitive, self._stream, given, held, self.used_threads)
 
 
 def check_arrays(dtypes: tuple[Any, ...], outputs: list[Array], inputs: list[Array]) -> None:

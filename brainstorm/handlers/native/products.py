@@ -194,7 +194,7 @@ def build_product(
     if row is not None:
         assert strides[3] is not None
         arguments[BIAS] = primitives.layout(row.shape, strides[3]), address_of(row)
-    return [*calls, primitives.call("product", product, arguments)]
+    return [*calls, primitives.call(product, arguments)]
 
 
 def _takes_any_size(primitives: Primitives, a: Array, strides: Strides) -> bool:
@@ -228,7 +228,7 @@ def copied(
         wanted: The layout of the copy.
     """
     target = primitives.temporary(key[0], wanted)
-    calls.append(primitives.copy("product", key, given, target))
+    calls.append(primitives.copy(key, given, target))
     return target
 
 

@@ -77,12 +77,14 @@ class CompiledProgram(ProgramSpecializer):
         calls: list[Any] = []
         for part, places in special.placed(given):
             if isinstance(part, Loops):
-                function, name = _function(part.loops), self.program.name
-                calls.append(Kernel(function, places, part.numbers, special.buffers, name))
+                function = _function(part.loops)
+                calls.append(Kernel(function, places, part.numbers, special.buffers))
             else:
                 for call in self._operation(part, *places):
                     call.keep = (getattr(call, "keep", ()), special.buffers)
                     calls.append(call)
+        for call in calls:
+            call.name = self.program.name
         return calls
 
     def source(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> str:

@@ -147,7 +147,6 @@ class Loop(Call):
         keep: Any, library: Library | None,
     ) -> None:  # fmt: skip
         self.calls, self.keep = calls, keep
-        self.name = f"{iterations} times {', '.join(call.name for call in calls)}"
         self.threads = max(call.threads for call in calls)
         moves = [
             (slot, place, step, setter)
@@ -202,4 +201,6 @@ def as_loop(
     except MissingDependencyError:
         return None
     calls = [call.copy() for call in first]
-    return Loop(calls, steps, iterations, (keep, [call.keep for call in first]), library)
+    loop = Loop(calls, steps, iterations, (keep, [call.keep for call in first]), library)
+    loop.name = f"{iterations} times {', '.join(call.name for call in first)}"
+    return loop

@@ -25,7 +25,9 @@ def kernel(function, pointers=()):
         function(*((ctypes.c_int64 * count).from_address(start) if count else ()))
 
     inner = _KERNEL_TYPE(run)
-    return Kernel(address_of_function(inner), pointers, np.zeros(1, np.int64), inner, "kernel")
+    call = Kernel(address_of_function(inner), pointers, np.zeros(1, np.int64), inner)
+    call.name = "kernel"
+    return call
 
 
 class Library:
@@ -43,7 +45,9 @@ class Library:
 def primitive(function, name="dot_mm"):
     handle, stream = SimpleNamespace(address=11), SimpleNamespace(address=12)
     made = SimpleNamespace(handle=handle)
-    return Execution(Library(function), made, stream, {}, (), name, 1)
+    call = Execution(Library(function), made, stream, {}, (), 1)
+    call.name = name
+    return call
 
 
 @pytest.fixture(params=["C", "Python"])
@@ -94,7 +98,7 @@ def rounds(seen, *places):
 
 
 def moved(call, places):
-    return Kernel(call._function, places, call.numbers, call.keep, call.name)
+    return Kernel(call._function, places, call.numbers, call.keep)
 
 
 @needs_compiler
