@@ -50,17 +50,17 @@ class SpecializedProgram:
         self, bound: Binding, workspace: Callable[[int], np.ndarray] | None = None
     ) -> None:
         self.parts: list[Loops | Step] = []
-        #: Of each part's views: the numbers of their arrays, distances from there, and layouts.
+        #: Of each part's views: numbers of their arrays, distances from there; of steps layouts.
         self._views: list[tuple[np.ndarray, np.ndarray, list[Any]]] = []
-        for _, group in itertools.groupby(bound.stages, _alone):
+        for number, group in itertools.groupby(bound.stages, _alone):
             stages: Any = list(group)
             views = [place for stage in stages for place in (*stage.reads, *stage.writes)]
             starts = [address_of(bound.arrays[place.base]) for place in views]
             distances = [address_of(p.view) - at for p, at in zip(views, starts, strict=True)]
-            forms = [(p.view.shape, p.view.dtype, p.view.strides) for p in views]
+            forms = [(p.view.shape, p.view.dtype, p.view.strides) for p in views if number]
             bases = np.array([place.base for place in views], np.intp)
             self._views.append((bases, np.array(distances, np.intp), forms))
-            self.parts.append(stages[0].step if _alone(stages[0]) else _loops(stages))
+            self.parts.append(stages[0].step if number else _loops(stages))
         self.buffers = bound.buffers
         self.nbytes = sum(array.nbytes for array in self.buffers)
         if workspace is not None and self.buffers and not bound.keeps_zeros:
@@ -74,10 +74,10 @@ class SpecializedProgram:
         """
         starts = np.array([*given, *map(address_of, self.buffers)], np.intp)
         for part, (bases, distances, forms) in zip(self.parts, self._views, strict=True):
-            pointers = (starts[bases] + distances).tolist()
-            is_step = isinstance(part, Step)
-            pairs = zip(pointers, forms, strict=True)
-            yield part, [array_at(at, *form) for at, form in pairs] if is_step else pointers
+            places = (starts[bases] + distances).tolist()
+            if isinstance(part, Step):
+                places = [array_at(at, *form) for at, form in zip(places, forms, strict=True)]
+            yield part, places
 
 
 def _alone(stage: Bound | Alone) -> int:
