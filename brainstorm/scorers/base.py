@@ -200,17 +200,19 @@ def add_losses(
 
 
 def find_loss_mask(net: Any) -> str | None:
-    """Return the name of the data (T, B, 1) that mask the inputs of the losses, if any do."""
+    """Return the name of the data (T, B, 1) that mask all losses over time, if any do."""
     losses = [net.layers[name] for name in net.loss_layers]
-    sources = [net.layers[c.start_layer] for loss in losses for c in loss.incoming]
-    names = {
-        c.output_name
-        for layer in sources
-        for c in layer.incoming
-        if (c.start_layer, c.input_name) == ("Input", "mask")
-        and layer.in_shapes["mask"].shape == ("T", "B", 1)
-    }
+    over_time = [loss for loss in losses if loss.in_shapes["default"].scales_with_time]
+    sources = [net.layers[c.start_layer] for loss in over_time for c in loss.incoming]
+    names = {_mask_of(layer) for layer in sources}
     return names.pop() if len(names) == 1 else None
+
+
+def _mask_of(layer: Any) -> str | None:
+    for c in layer.incoming:
+        if (c.start_layer, c.input_name) == ("Input", "mask"):
+            return c.output_name if layer.in_shapes["mask"].shape == ("T", "B", 1) else None
+    return None
 
 
 def merge_scores(
@@ -230,8 +232,9 @@ def aggregate_losses_and_scores(
     """Return the mean of each loss and score that `gather_losses_and_scores` has collected.
 
     Losses are sums over time, so those of parts of sequences depend on the lengths of the parts.
-    If T > 1, ``total_loss_per_step`` does not; nor does it depend on padding, if a mask of the
-    Input leads into the layer before the Loss: then it is the mean over the unmasked steps.
+    If T > 1, ``total_loss_per_step`` does not; nor does it depend on padding, if one mask of the
+    Input leads into the layers before all losses over time: then it is the mean over the unmasked
+    steps.
 
     Raises:
         ValidationError: There was no batch, or a scorer returned rows of different lengths.

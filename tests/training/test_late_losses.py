@@ -103,3 +103,23 @@ def test_padding_does_not_change_the_loss_per_step(size, penalty, handler):
     expected = 0.5 * np.mean(np.concatenate(targets) ** 2)
     assert trainer.logs["rolling_training.total_loss_per_step"] == pytest.approx([expected])
     assert evaluate(net, data)["total_loss_per_step"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_a_mask_of_one_of_several_losses_over_time_is_none_of_steps(steps):
+    inputs = Input(dict.fromkeys(("default", "a", "b", "known"), ("T", "B", 1)))
+    hidden, mask = FullyConnected(1, "linear"), Mask()
+    heads = [SquaredError(name=f"Head_{name}") for name in "ab"]
+    for head, name in zip(heads, "ab", strict=True):
+        inputs >> hidden >> head
+        inputs - name >> "targets" - head
+    heads[0] - "loss" >> mask >> Loss(name="Masked")
+    inputs - "known" >> "mask" - mask
+    heads[1] - "loss" >> Loss(name="Whole")
+    net = Network.from_layer(inputs, handler=NumpyHandler(np.float64))
+    net.initialize(0.0)
+    ones = {name: np.ones((steps, 6, 1)) for name in ("default", "a", "b", "known")}
+    ones["known"][:, 1:] = 0
+    found = evaluate(net, Minibatches(4, False, **ones))
+    assert found["total_loss"] == pytest.approx(steps * (1 / 6 + 1) / 2)
+    assert found.get("total_loss_per_step", found["total_loss"]) == found["total_loss"] / steps
