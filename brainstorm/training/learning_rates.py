@@ -31,7 +31,7 @@ class LearningRateSearch:
 
     Attributes:
         rates: The learning rates, in growing order.
-        losses: The loss of the batch before the update with each.
+        losses: The loss of the (last) batch before the update with each.
         smoothed: The running average of the losses.
     """
 
@@ -116,6 +116,7 @@ def _search(stepper: Any, progress: DataProgress, rates: list[float]) -> Learnin
     losses: list[float] = []
     smoothed: list[float] = []
     stepper.start(progress.net)
+    progress.net.start_weight_modifiers()
     average = 0.0
     while True:
         progress.begin_epoch()
@@ -123,6 +124,9 @@ def _search(stepper: Any, progress: DataProgress, rates: list[float]) -> Learnin
             progress.begin_step()
             stepper.learning_rate = rates[len(losses)]
             stepper.run()
+            if stepper.is_within_update:
+                continue
+            progress.net.apply_weight_modifiers()
             loss = progress.net.get_loss_values()["total_loss"]
             if not losses and not math.isfinite(loss):
                 raise TrainingError(
@@ -136,7 +140,7 @@ def _search(stepper: Any, progress: DataProgress, rates: list[float]) -> Learnin
             if exploded or len(losses) == len(rates):
                 count = len(losses) - (not math.isfinite(smoothed[-1]))
                 return LearningRateSearch(rates[:count], losses[:count], smoothed[:count])
-        if not losses:
+        if progress.given == 0:
             raise TrainingError(
                 f"find_learning_rate: the training_data_iter "
                 f"({type(progress.iters['training_data_iter']).__name__}) gave no batch."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 
@@ -18,10 +19,12 @@ from brainstorm.tools import plot_learning_rates
 from brainstorm.training import (
     AdamStepper,
     ForwardStepper,
+    GradientAccumulation,
     LearningRateSearch,
     SgdStepper,
     find_learning_rate,
 )
+from brainstorm.value_modifiers import FreezeValues
 from tests.networks import trainable
 from tests.trainings import refused
 
@@ -73,6 +76,31 @@ def test_nothing_is_changed():
 def test_data_begin_anew_when_they_end():
     search = find_learning_rate(network(), SgdStepper(), Undivided(**DATA), updates=7.0)
     assert len(search.losses) == 7
+
+
+def test_weight_modifiers_act():
+    net = network()
+    net.set_weight_modifiers(FreezeValues())
+    search = find_learning_rate(net, SgdStepper(), Undivided(**DATA), 1.0, 2.0, updates=9)
+    frozen = find_learning_rate(net, SgdStepper(), Undivided(**DATA), 1e-9, 2e-9, updates=9)
+    np.testing.assert_allclose(search.losses, frozen.losses, rtol=1e-6)
+
+
+@pytest.mark.parametrize("batches", [2, 9])  # in an epoch there are six
+def test_the_rate_grows_with_each_update_of_several_batches(batches):
+    stepper = SgdStepper()
+    stepper.accumulation = GradientAccumulation(batches)
+    net, data = trainable(handler=NumpyHandler(np.float64)), Minibatches(10, False, **DATA)
+    search = find_learning_rate(net, stepper, data, updates=12)
+    stepper.start(net)
+    losses, given = [], (batch for _ in range(99) for batch in data())
+    for rate in search.rates:
+        stepper.learning_rate = rate
+        for batch in itertools.islice(given, batches):
+            net.provide_external_data(batch)
+            stepper.run()
+        losses.append(net.get_loss_values()["total_loss"])
+    np.testing.assert_allclose(search.losses, losses)
 
 
 def test_the_search_ends_with_the_last_finite_loss():
