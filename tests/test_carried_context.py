@@ -229,6 +229,9 @@ def test_layers_that_carry_all_they_need_are_none_nor_is_attention_alone(caplog)
     net = linear_behind(bl.Lstm(4))
     outputs, warnings = outputs_and_warnings(net, caplog)
     np.testing.assert_allclose(outputs, net.predict(DATA["default"]))
+    pooled = linear_behind(bl.Lstm(4), bl.TimePooling())
+    outputs, warnings = outputs_and_warnings(pooled, caplog)
+    np.testing.assert_allclose(outputs[-5:], pooled.predict(DATA["default"]))
     assert not warnings
     alone = linear_behind(attention())
     assert not outputs_and_warnings(alone, caplog)[1]

@@ -137,8 +137,9 @@ class TimePoolingLayerImpl(MaskedLayer):
         self.needs_in_backward = ("inputs", *own.get(self.type, ()))
         return {"default": BufferStructure(*shape[1:])}, {}, internals
 
-    def remembered(self, steps: int) -> Structures:
-        return {}  # if earlier steps count, the internals have a context
+    @property
+    def is_continued(self) -> bool:
+        return True  # if earlier steps count, the internals have a context
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         x, y = buffers.inputs.default, _as_step(buffers.outputs.default)
