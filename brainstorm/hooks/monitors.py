@@ -103,8 +103,9 @@ class MonitorLayerDeltas(_LayerMonitor):
     """Log min, avg and max of the deltas at the inputs and outputs of a layer.
 
     Deltas that are not needed (e.g. those of the Input layer) are not computed and not logged;
-    ``net.keep_input_deltas = True`` keeps them. Add this hook before monitors that run the network
-    on other data, which leave zeros or the deltas of another batch.
+    ``net.keep_input_deltas = True`` keeps them. With `LossScaling` they are those of the multiplied
+    loss. Add this hook before monitors that run the network on other data, which leave zeros or the
+    deltas of another batch.
     """
 
     prefix = "MonitorDeltas"
