@@ -88,13 +88,14 @@ class LbfgsStepper(TrainingStepper):
         self.passes = 0
         start = self.handler.get_numpy_copy(self.parameters)
         try:
-            result = require("scipy.optimize", "scipy").minimize(
-                self._loss_and_gradients,
-                start.astype(np.float64),
-                jac=True,
-                method="L-BFGS-B",
-                options={"maxiter": int(self.iterations), "maxcor": int(self.history)},
-            )
+            with self.net.separate_statistics():  # of the points that are tried
+                result = require("scipy.optimize", "scipy").minimize(
+                    self._loss_and_gradients,
+                    start.astype(np.float64),
+                    jac=True,
+                    method="L-BFGS-B",
+                    options={"maxiter": int(self.iterations), "maxcor": int(self.history)},
+                )
             self._loss_and_gradients(result.x)  # the last point tried need not be the best
         except BaseException:
             self.handler.set_from_numpy(self.parameters, start)

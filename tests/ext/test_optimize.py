@@ -78,6 +78,24 @@ def test_losses_and_gradients_are_those_of_the_result():
     np.testing.assert_array_equal(net.get("gradients"), gradients)
 
 
+def test_statistics_are_those_of_the_result():
+    inp = wire_input((3,))
+    last, hits = bl.FullyConnected(1, "linear"), bl.BinaryAccuracy(name="Hits")
+    wire_loss(inp, inp >> last, bl.SigmoidCE)
+    last >> hits
+    inp - "targets" >> "targets" - hits
+    net = bs.Network.from_layer(inp, handler=NumpyHandler(np.float64))
+    net.initialize(0)
+    batch = {"default": X, "targets": (X[..., :1] > 0.1) * 1.0}
+    stepper = LbfgsStepper(30)
+    stepper.start(net)
+    for _ in range(2):
+        net.provide_external_data(batch)
+        stepper.run()
+    assert net.get("Hits.internals.total_cases") == 2 * 40
+    assert net.get("Hits.internals.total_hits") > 2 * 38
+
+
 def test_more_iterations_come_further_than_fewer():
     losses = []
     for n in (1, 5, 25):
