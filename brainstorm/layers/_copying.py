@@ -18,7 +18,6 @@ class CopyingLayer(Layer):
     not copy all of the input, it cannot overwrite the delta.
     """
 
-    accepts_null_deltas = True
     needs_in_backward = ()
     can_overwrite: Collection[str] = ("input_deltas",)
 
@@ -34,6 +33,5 @@ class CopyingLayer(Layer):
             self.handler.copy_to(x, y)
 
     def backward_pass(self, buffers: BufferView) -> None:
-        if self.needs_delta("default"):
-            for dx, dy in self.pairs(buffers.input_deltas, buffers.output_deltas):
-                write(self, "input_deltas.default", dy, dx)
+        for dx, dy in self.pairs(buffers.input_deltas, buffers.output_deltas):
+            write(self, "input_deltas.default", dy, dx)

@@ -30,7 +30,6 @@ class PoolingLayer(WindowLayer):
         type: 'max' or 'avg'.
     """
 
-    accepts_null_deltas = True
     can_overwrite = ("input_deltas",)
     needs_in_backward = ("internals",)
 
@@ -57,8 +56,6 @@ class PoolingLayer(WindowLayer):
         self.pool(self.windows, x, y, *map(self.results, buffers.internals))
 
     def backward_pass(self, buffers: BufferView) -> None:
-        if not self.needs_delta("default"):
-            return
         x, y = self.images(buffers.inputs.default), self.results(buffers.outputs.default)
         dx = self.images(buffers.input_deltas.default)
         dy = self.results(buffers.output_deltas.default)

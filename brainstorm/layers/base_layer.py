@@ -68,7 +68,8 @@ class Layer(Traceable):
     computes_no_gradients_for: Iterable[str] = ()
     takes_no_output_deltas_from: Iterable[str] = ()
 
-    #: Whether `backward_pass` calls `needs_delta` and skips deltas that are not needed.
+    #: Whether `backward_pass` calls `needs_delta` and skips deltas that are not needed. If there is
+    #: one delta and no gradient, the pass is done only if it is needed.
     accepts_null_deltas: bool = False
     #: Which of 'input_deltas', 'gradients' `backward_pass` overwrites if `overwrites` says so; with
     #: 'internals' it overwrites the deltas of all internals, even if they were written before.

@@ -47,7 +47,6 @@ class CTCLayerImpl(MaskedLayer):
     computes_no_input_deltas_for = ("labels", "mask")
     takes_no_output_deltas_from = ("predictions",)
     needs_in_backward = ("internals",)
-    accepts_null_deltas = True
     can_overwrite = ("input_deltas",)
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
@@ -92,8 +91,6 @@ class CTCLayerImpl(MaskedLayer):
         self.handler.ctc_loss(x, labels, mask, loss, buffers.internals.derivative)
 
     def backward_pass(self, buffers: BufferView) -> None:
-        if not self.needs_delta("default"):
-            return
         dloss, (derivative, dsteps) = buffers.output_deltas.loss, buffers.internals
         dx = flatten_time(buffers.input_deltas.default)
         self.handler.broadcast_t(dloss.reshape((1, *dloss.shape)), 0, dsteps)

@@ -38,8 +38,7 @@ class DeltasScalingLayerImpl(CopyingLayer):
         return super().setup(kwargs, in_shapes)
 
     def backward_pass(self, buffers: BufferView) -> None:
-        if self.needs_delta("default"):
-            dx, dy = buffers.input_deltas.default, buffers.output_deltas.default
-            overwrite = self.overwrites("input_deltas.default")
-            scale = self.handler.mult_st if overwrite else self.handler.mult_add_st
-            scale(self.factor, dy, dx)
+        dx, dy = buffers.input_deltas.default, buffers.output_deltas.default
+        overwrite = self.overwrites("input_deltas.default")
+        scale = self.handler.mult_st if overwrite else self.handler.mult_add_st
+        scale(self.factor, dy, dx)

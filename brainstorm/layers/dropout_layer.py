@@ -58,7 +58,6 @@ class DropoutLayerImpl(Layer):
         "shared_over_time": one_of(True, False),
     }
     changeable_kwargs = ("drop_prob",)
-    accepts_null_deltas = True
     needs_in_backward = ("internals",)
     depends_on_mode = True
     can_overwrite = ("input_deltas",)
@@ -91,7 +90,6 @@ class DropoutLayerImpl(Layer):
             self.handler.copy_to(x, y)
 
     def backward_pass(self, buffers: BufferView) -> None:
-        if self.needs_delta("default"):
-            inputs = [buffers.output_deltas.default, buffers.internals.mask]
-            outputs = {"input_deltas.default": buffers.input_deltas.default}
-            compute_into(self, dropped(self.keep_prob), inputs, outputs)
+        inputs = [buffers.output_deltas.default, buffers.internals.mask]
+        outputs = {"input_deltas.default": buffers.input_deltas.default}
+        compute_into(self, dropped(self.keep_prob), inputs, outputs)

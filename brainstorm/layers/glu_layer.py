@@ -43,7 +43,6 @@ class GLULayerImpl(Layer):
 
     is_traceable = True
     expected_kwargs = {"activation": activation_name()}
-    accepts_null_deltas = True
     needs_in_backward = ("inputs", "internals")
     can_overwrite = ("input_deltas",)
 
@@ -68,8 +67,6 @@ class GLULayerImpl(Layer):
         )
 
     def backward_pass(self, buffers: BufferView) -> None:
-        if not self.needs_delta("default"):
-            return
         deltas = derived(gated(self.activation), (1,), (0, 1), (0,))
         gate, dy = buffers.internals.gate, buffers.output_deltas.default
         factors = flatten_all_but_last(gate), flatten_all_but_last(dy)

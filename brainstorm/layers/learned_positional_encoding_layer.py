@@ -33,6 +33,7 @@ class LearnedPositionalEncodingLayerImpl(CopyingLayer):
     time_coupled = True
     expected_inputs = {"default": StructureTemplate("T", "B", "F")}
     expected_kwargs = {"max_length": integer(minimum=1).required()}
+    accepts_null_deltas = True
     can_overwrite = ("input_deltas", "gradients")
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
@@ -71,4 +72,5 @@ class LearnedPositionalEncodingLayerImpl(CopyingLayer):
         self.sum_op("gradients.W")(dy, 1, dW[0:steps])
         if self.overwrites("gradients.W"):
             self.handler.fill(dW[steps : self.max_length], 0.0)
-        super().backward_pass(buffers)
+        if self.needs_delta("default"):
+            super().backward_pass(buffers)

@@ -39,7 +39,6 @@ class LossLayerImpl(Layer):
     changeable_kwargs = ("importance",)
     takes_no_output_deltas_from = ("loss",)
     has_loss = True
-    accepts_null_deltas = True
     needs_in_backward = ()
     can_overwrite = ("input_deltas",)
 
@@ -60,8 +59,6 @@ class LossLayerImpl(Layer):
         self.handler.compute(_weighted(self._factor(x)), [x], [loss.reshape(())])
 
     def backward_pass(self, buffers: BufferView) -> None:
-        if not self.needs_delta("default"):
-            return
         dx = buffers.input_deltas.default
         factor = self._factor(buffers.inputs.default)
         if self.loss_scale is not None:

@@ -89,8 +89,6 @@ class Pooling3DLayerImpl(PoolingLayer):
         self.pool(self.across, _columns(planes), _columns(y), *map(_columns, argmax[1:]))
 
     def backward_pass(self, buffers: BufferView) -> None:
-        if not self.needs_delta("default"):
-            return
         x, y, internals = buffers.inputs.default, buffers.outputs.default, buffers.internals
         dx, dy = buffers.input_deltas.default, buffers.output_deltas.default
         planes, dplanes, *argmax = internals

@@ -37,7 +37,6 @@ class RepeatOverTimeLayerImpl(Layer):
 
     is_traceable = True
     expected_inputs = {"default": StructureTemplate("B", "...")}
-    accepts_null_deltas = True
     can_overwrite = ("input_deltas",)
     needs_in_backward = ()
 
@@ -49,6 +48,5 @@ class RepeatOverTimeLayerImpl(Layer):
         self.handler.broadcast_t(x.reshape((1, *x.shape)), 0, y)
 
     def backward_pass(self, buffers: BufferView) -> None:
-        if self.needs_delta("default"):
-            sum_t = self.sum_op("input_deltas.default")
-            sum_t(buffers.output_deltas.default, 0, buffers.input_deltas.default)
+        sum_t = self.sum_op("input_deltas.default")
+        sum_t(buffers.output_deltas.default, 0, buffers.input_deltas.default)

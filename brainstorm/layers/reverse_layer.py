@@ -31,7 +31,6 @@ class ReverseLayerImpl(MaskedLayer):
 
     is_traceable = True
     time_coupled = True
-    accepts_null_deltas = True
     can_overwrite = ("input_deltas",)
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
@@ -46,6 +45,5 @@ class ReverseLayerImpl(MaskedLayer):
         self._reverse(buffers, buffers.inputs.default, buffers.outputs.default)
 
     def backward_pass(self, buffers: BufferView) -> None:
-        if self.needs_delta("default"):
-            dx, dy = buffers.input_deltas.default, buffers.output_deltas.default
-            self._reverse(buffers, dy, dx, add=not self.overwrites("input_deltas.default"))
+        dx, dy = buffers.input_deltas.default, buffers.output_deltas.default
+        self._reverse(buffers, dy, dx, add=not self.overwrites("input_deltas.default"))

@@ -121,7 +121,6 @@ class TimePoolingLayerImpl(MaskedLayer):
 
     is_traceable = True
     expected_kwargs = {"type": one_of("last", "avg", "max", "sum")}
-    accepts_null_deltas = True
     can_overwrite = ("input_deltas",)
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
@@ -153,8 +152,6 @@ class TimePoolingLayerImpl(MaskedLayer):
         self.handler.compute(program, [*buffers.inputs, *before], [y, *now])
 
     def backward_pass(self, buffers: BufferView) -> None:
-        if not self.needs_delta("default"):
-            return
         dx, dy = buffers.input_deltas.default, _as_step(buffers.output_deltas.default)
         steps = dx.shape[0]
         if not buffers.internals:

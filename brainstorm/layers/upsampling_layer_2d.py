@@ -66,7 +66,6 @@ class Upsampling2DLayerImpl(Layer):
         "type": one_of("nearest", "bilinear"),
         "size": per_axis(2, 1).or_none(),
     }
-    accepts_null_deltas = True
     can_overwrite = ("input_deltas",)
     needs_in_backward = ()
 
@@ -105,10 +104,9 @@ class Upsampling2DLayerImpl(Layer):
         self.handler.compute(resampled, [x, *self._tables], [y])
 
     def backward_pass(self, buffers: BufferView) -> None:
-        if self.needs_delta("default"):
-            dx = flatten_time(buffers.input_deltas.default)
-            dy = flatten_time(buffers.output_deltas.default)
-            compute_into(self, resampled, [dy, *self._transposed], {"input_deltas.default": dx})
+        dx = flatten_time(buffers.input_deltas.default)
+        dy = flatten_time(buffers.output_deltas.default)
+        compute_into(self, resampled, [dy, *self._transposed], {"input_deltas.default": dx})
 
 
 @formula
