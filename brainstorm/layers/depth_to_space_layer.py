@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 from brainstorm.layers._formula import FormulaLayer
@@ -38,7 +37,7 @@ _ORDERS = {"CRD": (4, 5, 3), "DCR": (3, 4, 5)}
 
 
 @functools.cache
-def to_pixels(block: int, order: str) -> Formula:
+def to_pixels(block: int, order: str = "CRD") -> Formula:
     """Return the formula of images (T, B, H, W, C) whose channels become blocks of pixels."""
     row, column, channel = _ORDERS[order]
 
@@ -55,7 +54,7 @@ def to_pixels(block: int, order: str) -> Formula:
 
 
 @functools.cache
-def to_channels(block: int, order: str) -> Formula:
+def to_channels(block: int, order: str = "CRD") -> Formula:
     """Return the inverse of `to_pixels`."""
     axes = 0, 1, *_ORDERS[order][:1], 2, *_ORDERS[order][1:]
 
@@ -77,22 +76,14 @@ class BlockLayer(FormulaLayer):
     needs_in_backward = ()
     delta_operands = ("output_deltas.default",)
 
-    #: Formulas, by size and order of the blocks, of the output and of the input delta.
-    formulas: tuple[Callable[[int, str], Formula], Callable[[int, str], Formula]]
-
-    def set_formulas(self, block: int, order: str = "CRD") -> None:
-        """Set both formulas from the options."""
-        self.formula, self.delta = (make(block, order) for make in self.formulas)
-
 
 class DepthToSpaceLayerImpl(BlockLayer):
     """Implements `DepthToSpace`."""
 
     is_traceable = True
-    formulas = to_pixels, to_channels
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
-        self.set_formulas(**kwargs)
+        self.formula, self.delta = to_pixels(**kwargs), to_channels(**kwargs)
         block = kwargs["block"]
         rows, columns, channels = in_shapes["default"].feature_shape
         if channels % block**2:

@@ -30,10 +30,9 @@ class SpaceToDepthLayerImpl(BlockLayer):
     """Implements `SpaceToDepth`."""
 
     is_traceable = True
-    formulas = to_channels, to_pixels
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
-        self.set_formulas(**kwargs)
+        self.formula, self.delta = to_channels(**kwargs), to_pixels(**kwargs)
         block = kwargs["block"]
         rows, columns, channels = in_shapes["default"].feature_shape
         if rows % block or columns % block:
