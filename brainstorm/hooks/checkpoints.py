@@ -66,6 +66,11 @@ class SaveCheckpoint(LogJudge, FileSaver):
         self.criterion = criterion
 
     @property
+    def log_name(self) -> str:  # type: ignore[override]
+        """That of `best`."""
+        return self.best or ""
+
+    @property
     def kept(self) -> list[str]:
         """Names of the kept files beside `filename`, oldest first."""
         return [self._name(number) for number in self._kept]
@@ -85,8 +90,6 @@ class SaveCheckpoint(LogJudge, FileSaver):
             if not (hasattr(iterator, "get_state") and hasattr(iterator, "resume_epoch")):
                 raise self.fail(name, "a DataIterator, which can be continued", iterator)
         get_description(self.trainer)
-        if self.best is not None:
-            self.prefers_high(self.best, net)
         self._saved_at = time.monotonic()
 
     def _check_copies(self) -> None:
@@ -117,8 +120,11 @@ class SaveCheckpoint(LogJudge, FileSaver):
         if self.keep > 1:
             copies.append(self._name(update_nr))
             self._kept = [*(nr for nr in self._kept if nr != update_nr), update_nr]
-        if self.best is not None and self._improves(net, logs):
-            copies.append(self._name("best"))
+        if self.best is not None:
+            value = self.last_value(update_nr, logs)
+            if self.is_better(value, self.best_so_far, net):
+                self.best_so_far = value
+                copies.append(self._name("best"))
         if not self._attempt(lambda: self._save(copies)):
             self.set_state(before)
         self._saved_at = time.monotonic()
@@ -134,14 +140,6 @@ class SaveCheckpoint(LogJudge, FileSaver):
     def _name(self, what: Any) -> str:
         path = Path(self.path)
         return str(path.with_name(f"{path.stem}-{what}{path.suffix}"))
-
-    def _improves(self, net: Any, logs: Mapping[str, Any]) -> bool:
-        log = self.best or ""
-        value = self.last_value(logs, log, may_lack=False)
-        better = self.is_better(value, self.best_so_far, log, net)
-        if better:
-            self.best_so_far = value
-        return better
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         kept, best = state["kept"], state["best_so_far"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from brainstorm.constraints import one_of
 from brainstorm.errors import TrainingError, unknown
-from brainstorm.hooks.base import Hook, find_moment, find_values
+from brainstorm.hooks.base import Hook, Iterators, find_moment, find_values
 from brainstorm.scorers import Scorer
 
 CRITERIA = ("min", "max")
@@ -20,45 +20,61 @@ _TURNING = {"free", "inverse", "neg", "negative", "non", "one", "minus"}
 
 
 class LogJudge(Hook):
-    """A hook that decides which values of a log are better, by its `criterion` or the log's."""
+    """A hook that decides which values of a log are better, by its `criterion` or the log's.
+
+    Attributes:
+        log_name: The dotted path of the log; '' for none.
+    """
 
     __undescribed__: Any = {"_is_turn"}
     __constraints__: Any = {"criterion": one_of(*CRITERIA).or_none()}
 
+    log_name: str
     criterion: str | None
 
     _is_turn = True  # whether it would be called in any case, and not only for a value of the log
 
-    def looks_at(self, log_name: str, timescale: str, count: int) -> bool:
+    def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
+        """Check that it is known which values are better.
+
+        Raises:
+            TrainingError: Neither the hook nor the log has a criterion.
+        """
+        super().start(net, stepper, verbose, named_data_iters)
+        if self.log_name:
+            self.prefers_high(net)
+
+    def looks_at(self, timescale: str, count: int) -> bool:
         """Return whether it is the hook's turn, or the log may have a new value of this network.
 
         Writers log at the same time, after this.
         """
         self._is_turn = Hook.is_turn(self, timescale, count)
-        last = find_moment(self.trainer.logs, log_name)
+        last = find_moment(self.trainer.logs, self.log_name)
         return self._is_turn or last is None or last.timescale == timescale
 
-    def prefers_high(self, log_name: str, net: Any) -> bool:
+    def prefers_high(self, net: Any) -> bool:
         """Return whether high values are better.
 
         Raises:
             TrainingError: Neither the hook nor the log has a criterion.
         """
-        return (self.criterion or _find_criterion(self, log_name, net)) == "max"
+        return (self.criterion or _find_criterion(self, self.log_name, net)) == "max"
 
-    def last_value(self, logs: Mapping[str, Any], log_name: str, may_lack: bool) -> float:
-        """Return the last value of a log; NaN if the network that it belongs to was discarded.
+    def values(self, update_nr: int, logs: Mapping[str, Any]) -> Sequence[float]:
+        """Return the values of the log; none if it is missing but need not be there yet."""
+        may_lack = update_nr == 0 or not self._is_turn
+        return find_values(self.place, logs, self.log_name, may_lack)
 
-        NaN, too, if there is no such log and it `may_lack`.
-        """
-        values = find_values(self.place, logs, log_name, may_lack)
-        last = find_moment(logs, log_name)
+    def last_value(self, update_nr: int, logs: Mapping[str, Any]) -> float:
+        """Return the last value; NaN if there is none, or its network was discarded."""
+        values, last = self.values(update_nr, logs), find_moment(logs, self.log_name)
         is_discarded = last is not None and last.is_discarded
         return values[-1] if len(values) and not is_discarded else math.nan
 
-    def is_better(self, value: float, best: float | None, log_name: str, net: Any) -> bool:
-        """Return whether a value of a log is better than the best so far; NaN never is."""
-        prefers_high = self.prefers_high(log_name, net)
+    def is_better(self, value: float, best: float | None, net: Any) -> bool:
+        """Return whether a value of the log is better than the best so far; NaN never is."""
+        prefers_high = self.prefers_high(net)
         if math.isnan(value) or best is None:
             return not math.isnan(value)
         return value > best if prefers_high else value < best

@@ -105,10 +105,8 @@ class Saver(Hook):
             write()
         except OSError as error:
             self._failure = error
-            LOG.warning(
-                "hook %r (%s): %s could not be written, and will be tried again when it is due: %s",
-                self.__name__, type(self).__name__, self.filename, error,
-            )  # fmt: skip
+            text = "%s: %s could not be written, and will be tried again when it is due: %s"
+            LOG.warning(text, self.place, self.filename, error)
             return False
         self._failure = None
         return True
@@ -233,28 +231,21 @@ class SaveBestNetwork(LogJudge, Saver):
         self.criterion = criterion
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
-        """Keep the architecture, and check that it is known which values are best.
-
-        Raises:
-            TrainingError: Neither the hook nor the log has a criterion; or see `Saver`.
-        """
         super().start(net, stepper, verbose, named_data_iters)
         self._net = net
-        self.prefers_high(self.log_name, net)
 
     def is_turn(self, timescale: str, count: int) -> bool:
         """Return whether to check the log."""
-        return self.looks_at(self.log_name, timescale, count)
+        return self.looks_at(timescale, count)
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Keep the network if the log has a new value that is the best, and at the first call."""
-        may_lack = update_nr == 0 or not self._is_turn
-        value = self.last_value(logs, self.log_name, may_lack)
+        value = self.last_value(update_nr, logs)
         if not self._has_new_value(update_nr, logs):
             if self._kept:
                 return
             value = math.nan
-        better = self.is_better(value, self.best_so_far, self.log_name, net)
+        better = self.is_better(value, self.best_so_far, net)
         best = math.nan if self.best_so_far is None else self.best_so_far
         if self._kept and not better:
             self.message(f"best {self.log_name} is {best:.6g}, at {self.best_t}")

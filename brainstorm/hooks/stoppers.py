@@ -79,15 +79,6 @@ class _LogStopper(LogJudge, _Stopper):
         """Ignore values that were logged of another network."""
         self._ignored = len(find_values(self.place, logs, self.log_name, may_lack=True))
 
-    def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
-        """Check that it is known which values are better.
-
-        Raises:
-            TrainingError: Neither the hook nor the log has a criterion.
-        """
-        super().start(net, stepper, verbose, named_data_iters)
-        self.prefers_high(self.log_name, net)
-
     def set_state(self, state: Mapping[str, Any]) -> None:
         check_counts(self.place, ignored=state["ignored"])
         super().set_state(state)
@@ -153,7 +144,7 @@ class EarlyStopper(_LogStopper):
 
     def is_turn(self, timescale: str, count: int) -> bool:
         """Return whether the hook may stop, or the log may have a new value of this network."""
-        return self.looks_at(self.log_name, timescale, count)
+        return self.looks_at(timescale, count)
 
     @property
     def role(self) -> str:  # type: ignore[override]
@@ -161,11 +152,10 @@ class EarlyStopper(_LogStopper):
         return "editor" if self.restore_best else "reader"
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        may_lack = update_nr == 0 or not self._is_turn
-        values, best = find_values(self.place, logs, self.log_name, may_lack), self._best
+        values, best = self.values(update_nr, logs), self._best
         last = find_moment(logs, self.log_name)
         is_present = last is None or last.is_of(update_nr)
-        sign = -1.0 if self.prefers_high(self.log_name, net) else 1.0
+        sign = -1.0 if self.prefers_high(net) else 1.0
         self._look_at(values, epoch_nr, sign, is_present)
         if self.restore_best and best != self._best:
             self._kept = take_values(net)
@@ -189,14 +179,11 @@ class EarlyStopper(_LogStopper):
             is_late = self.restore_best and (index < len(values) - 1 or not is_present)
             if epoch_nr < self.first_epoch or is_late:
                 self._ignored = index + 1
-            if index <= self._ignored or self._improves(
-                sign * values[index], sign * values[self._best]
-            ):
+            best = sign * values[self._best]
+            best = (math.inf if math.isnan(best) else best) - self.min_delta
+            if index <= self._ignored or sign * values[index] < best:
                 self._best = index
         self._seen = len(values)
-
-    def _improves(self, cost: float, best: float) -> bool:
-        return cost < (math.inf if math.isnan(best) else best) - self.min_delta
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         check_counts(self.place, seen=state["seen"])
@@ -228,8 +215,8 @@ class StopAfterThresholdReached(_LogStopper):
         self.threshold = threshold
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        values = find_values(self.place, logs, self.log_name, may_lack=update_nr == 0)
-        reached = np.greater_equal if self.prefers_high(self.log_name, net) else np.less_equal
+        values = self.values(update_nr, logs)
+        reached = np.greater_equal if self.prefers_high(net) else np.less_equal
         if reached(np.asarray(values[self._ignored :], float), self.threshold).any():
             raise StopIteration(f"{self.log_name} reached {self.threshold}")
 
