@@ -47,6 +47,7 @@ class DataIterator(ShownAsTree, Seedable):
     """
 
     __argument_error__ = IteratorValidationError
+    length: int | None
     gives_sequences = False
     per_sequence: frozenset[str] = frozenset()
     over_s: frozenset[str] = frozenset()
@@ -144,24 +145,20 @@ class DataIterator(ShownAsTree, Seedable):
         """Return the shape of the data called `name` without T and B."""
         return tuple(array.shape[self.batch_axis(name) + 1 :])
 
-    def _set_per_sequence(self, names: str | Collection[str], choices: Collection[str]) -> None:
-        """Set the names of the data that are (B, features...), after checking them."""
-        self.per_sequence = self._chosen("per_sequence", names, choices)
-
-    def _set_over_s(self, names: str | Collection[str], choices: Collection[str]) -> None:
-        """Set the names of the data that are (S, B, features...), after checking them."""
-        self.over_s = self._chosen("over_s", names, choices)
+    def _set_axes(
+        self,
+        choices: Collection[str],
+        per_sequence: str | Collection[str],
+        over_s: str | Collection[str] = (),
+    ) -> None:
+        """Set the names of the data that have no T, after checking them."""
+        for what, names in (("per_sequence", per_sequence), ("over_s", over_s)):
+            chosen = frozenset([names] if isinstance(names, str) else names)
+            for name in sorted(chosen - set(choices)):
+                raise self._fail(f"{what}: {unknown('data name', name, choices)}")
+            setattr(self, what, chosen)
         for name in sorted(self.over_s & self.per_sequence):
             raise self._fail("expected a name of over_s or of per_sequence, got one of both", name)
-
-    def _chosen(
-        self, what: str, names: str | Collection[str], choices: Collection[str]
-    ) -> frozenset[str]:
-        """Return names of data as a set, after checking them."""
-        chosen = frozenset([names] if isinstance(names, str) else names)
-        for name in sorted(chosen - set(choices)):
-            raise self._fail(f"{what}: {unknown('data name', name, choices)}")
-        return chosen
 
     def gather(self, value: T) -> list[T]:
         """Return the values of all processes that share each batch: here, of this one alone."""

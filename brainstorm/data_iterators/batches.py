@@ -43,7 +43,7 @@ class Undivided(DataIterator):
     """
 
     def __init__(self, *, per_sequence: Collection[str] = (), **named_data: Array) -> None:
-        self._set_per_sequence(per_sequence, named_data)
+        self._set_axes(named_data, per_sequence)
         shapes, _, _ = check_data(self, named_data)
         super().__init__(shapes, 1)
         self.data = Shared({name: _read_only(array) for name, array in named_data.items()})
@@ -212,8 +212,7 @@ class Minibatches(PlannedBatches):
         drop_last: bool = False,
         **named_data: Array,
     ) -> None:
-        self._set_per_sequence(per_sequence, named_data)
-        self._set_over_s(over_s, named_data)
+        self._set_axes(named_data, per_sequence, over_s)
         shapes, self.time_size, sample_size = check_data(self, named_data)
         super().__init__(shapes, sample_size, batch_size, shuffle, drop_last)
         self._on_disk = [name for name, array in named_data.items() if not is_in_memory(array)]

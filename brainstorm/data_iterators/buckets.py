@@ -62,8 +62,7 @@ class BucketedMinibatches(PlannedBatches):
         **named_data: Sequence[Array],
     ) -> None:
         self.pool = pool
-        self._set_per_sequence(per_sequence, named_data)
-        self._set_over_s(over_s, named_data)
+        self._set_axes(named_data, per_sequence, over_s)
         for name in MASKS.values():
             if name in named_data:
                 raise self._fail(

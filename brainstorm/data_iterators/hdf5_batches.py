@@ -82,7 +82,7 @@ class Hdf5Minibatches(PlannedBatches):
         **named_paths: str,
     ) -> None:
         self.window = window
-        self._set_per_sequence(per_sequence, named_paths)
+        self._set_axes(named_paths, per_sequence)
         self.filename = os.path.abspath(filename)
         self.named_paths = named_paths
         with open_regular(self.filename):

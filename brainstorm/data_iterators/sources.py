@@ -56,7 +56,7 @@ class IterableBatches(DataIterator):
                     f"expected dictionaries of arrays by data name, got a {type(batch).__name__}"
                 )
             arrays = {name: as_array(a, f"data {name!r}") for name, a in batch.items()}
-            self._set_per_sequence(self._given_per_sequence, arrays)
+            self._set_axes(arrays, self._given_per_sequence)
             shapes, _, _ = check_data(self, arrays)
             if shapes != (self.data_shapes or shapes):
                 raise self._fail(
@@ -107,7 +107,7 @@ class DatasetMinibatches(PlannedBatches):
         self.dataset, self.names = dataset, tuple(names)
         first = self._get_item(0)
         check_data(self, {name: array[None, None] for name, array in first.items()})
-        self._set_per_sequence(per_sequence, first)
+        self._set_axes(first, per_sequence)
         shapes = {name: array.shape for name, array in first.items()}
         super().__init__(shapes, len(dataset), batch_size, shuffle, drop_last)
 
