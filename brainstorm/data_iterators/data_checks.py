@@ -71,31 +71,33 @@ def check_finite(
     One of them spreads to all parameters in a single update. The text counts sequences by
     `numbers` (B,), if given, and time steps from `start`.
     """
-    is_alone = name in owner.per_sequence
-    if found := find_non_finite(array[None] if is_alone else array):
-        value, step, place = found
-        number = place if numbers is None else numbers[place]
-        where = f"sequence {number}"
-        where = where if is_alone else f"time step {start + step} of {where}"
-        raise owner._fail(
-            f"expected finite numbers, got {value} in {where}. Fill in what is missing, or leave "
-            f"the sequence out.",
-            name,
-        )
+    if found := find_non_finite(owner, name, array, numbers, start):
+        remedy = "Fill in what is missing, or leave the sequence out."
+        raise owner._fail(f"{found}. {remedy}", name)
 
 
-def find_non_finite(array: np.ndarray) -> tuple[str, int, int] | None:
-    """Return the first number that is not finite in float32, its time step and its sequence.
+def find_non_finite(
+    owner: DataIterator,
+    name: str,
+    array: np.ndarray,
+    numbers: np.ndarray | None = None,
+    start: int = 0,
+) -> str | None:
+    """Return a text about the first number that is not finite in float32, if there is one.
 
-    Allocates a second array of that size only if there is such a number.
+    Allocates a second array of that size only then. For the arguments see `check_finite`.
     """
     with np.errstate(invalid="ignore"):
         if array.size == 0 or (array.min() >= -LARGEST and array.max() <= LARGEST):
             return None
         wrong = ~(np.abs(array) <= LARGEST)
-    step, place = np.argwhere(wrong)[0][:2].tolist()
-    value = array[step, place][wrong[step, place]][0]
-    return f"{value} (infinite in float32)" if np.isfinite(value) else str(value), step, place
+    index = tuple(np.argwhere(wrong)[0])
+    *steps, place = index[: owner.batch_axis(name) + 1]
+    value = array[index]
+    got = f"{value} (infinite in float32)" if np.isfinite(value) else str(value)
+    where = "".join(f"time step {start + step} of " for step in steps)
+    number = place if numbers is None else numbers[place]
+    return f"expected finite numbers, got {got} in {where}sequence {number}"
 
 
 def _check_array(owner: DataIterator, name: str, array: Any) -> None:

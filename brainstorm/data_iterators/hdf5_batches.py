@@ -158,10 +158,13 @@ class Hdf5Minibatches(PlannedBatches):
         for name, array in data.items():
             self._read_data(name, array, indices, buffer[name])
         self._file.check()
-        if self.check_finite:
-            for name, array in buffer.items():
-                steps = array if self.batch_axis(name) else array[None]
-                self._refuse_non_finite(name, steps[:, : len(indices)], indices)
+        for name, array in buffer.items() if self.check_finite else ():
+            part = array[(*[slice(None)] * self.batch_axis(name), slice(len(indices)))]
+            if found := find_non_finite(self, name, part, indices):
+                raise FileFormatError(
+                    f"{self._where(name)}: {found}. Correct the file, or allow it: "
+                    f"check_finite=False."
+                )
         return Window(list(zip(batches, time_sizes, strict=True)), indices, buffer)
 
     def _read_data(self, name: str, array: Any, indices: np.ndarray, buffer: np.ndarray) -> None:
@@ -204,15 +207,6 @@ class Hdf5Minibatches(PlannedBatches):
         sets: list[str] = []
         file.visititems(lambda at, item: sets.extend([at] * isinstance(item, h5py.Dataset)))
         raise FileFormatError(f"{self._where(name)}: {unknown('data set', path, sets)}")
-
-    def _refuse_non_finite(self, name: str, array: np.ndarray, indices: np.ndarray) -> None:
-        if found := find_non_finite(array):
-            value, step, place = found
-            where = f"time step {step} of " * self.batch_axis(name)
-            raise FileFormatError(
-                f"{self._where(name)}: expected finite numbers, got {value} in {where}sequence "
-                f"{indices[place]}. Correct the file, or allow it: check_finite=False."
-            )
 
     def _where(self, name: str) -> str:
         return f"{self.filename!r}, data {name!r}"
