@@ -13,7 +13,7 @@ import numpy as np
 from brainstorm.constraints import Constraint, integer, is_among, is_flag
 from brainstorm.data_iterators.base_iterator import Batch, DataIterator
 from brainstorm.data_iterators.data_checks import check_data, check_finite, is_in_memory
-from brainstorm.data_iterators.watched_files import MappedFile
+from brainstorm.data_iterators.watched_files import WatchedFile
 from brainstorm.errors import shown, unknown
 from brainstorm.utils import Array
 
@@ -217,7 +217,10 @@ class Minibatches(PlannedBatches):
         super().__init__(shapes, sample_size, batch_size, shuffle, drop_last)
         self._on_disk = [name for name, array in named_data.items() if not is_in_memory(array)]
         mapped = [a for a in named_data.values() if isinstance(a, np.memmap) and a.mode == "r"]
-        self._files = [MappedFile(name) for name in {a.filename for a in mapped} if name]
+        # Reading beyond the end of a file that was shortened would crash the interpreter. A removed
+        # or replaced file stays as long as it is mapped.
+        names = {array.filename for array in mapped if array.filename}
+        self._files = [WatchedFile(name, refused=("changed",)) for name in names]
         # asarray turns memory-mapped arrays into plain ones, without reading them
         self.data = Shared(
             {

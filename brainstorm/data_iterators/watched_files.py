@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 
 from brainstorm.disk import check_regular
 from brainstorm.errors import FileFormatError
@@ -10,12 +11,13 @@ from brainstorm.files import PathLike
 
 
 class WatchedFile:
-    """A file that must not change."""
+    """A file to which nothing may happen of what is `refused`."""
 
-    _refused: tuple[str, ...] = ("changed", "replaced", "removed")
-
-    def __init__(self, filename: PathLike) -> None:
+    def __init__(
+        self, filename: PathLike, refused: Collection[str] = ("changed", "replaced", "removed")
+    ) -> None:
         self.filename = os.path.abspath(filename)
+        self._refused = refused
         self._version = self._get_version()
 
     def _get_version(self) -> tuple[int, ...]:
@@ -25,10 +27,10 @@ class WatchedFile:
         return found.st_ino, found.st_size, found.st_mtime_ns
 
     def check(self) -> None:
-        """Check that the file has not changed.
+        """Check that nothing has happened to the file.
 
         Raises:
-            FileFormatError: It was changed, replaced or removed.
+            FileFormatError: It was changed, replaced or removed, if that is refused.
         """
         try:
             version = self._get_version()
@@ -40,13 +42,3 @@ class WatchedFile:
                 f"{self.filename!r} was {change} while an iterator was reading it. Create the "
                 f"iterator again, and do not change the file while it is in use."
             )
-
-
-class MappedFile(WatchedFile):
-    """A memory-mapped file; by now another one may have its name.
-
-    Reading beyond the end of a file that was shortened would crash the interpreter. A removed or
-    replaced file stays as long as it is mapped.
-    """
-
-    _refused = ("changed",)
