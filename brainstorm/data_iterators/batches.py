@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -233,13 +232,8 @@ class Minibatches(PlannedBatches):
     def _describe_epoch(self) -> dict[str, Any]:
         return {**super()._describe_epoch(), "time_size": self.time_size}
 
-    def _make_batches(self, epoch: list[np.ndarray], given: int) -> Iterator[Batch]:
-        return itertools.starmap(self._get_part, itertools.islice(self._plan(epoch), given, None))
-
-    def _plan(self, epoch: list[np.ndarray]) -> Iterator[tuple[np.ndarray, slice]]:
-        """Yield for each batch the indices of its sequences and its time steps."""
-        for indices in epoch:
-            yield indices, slice(0, self._count_steps(indices))
+    def _get_batch(self, indices: np.ndarray) -> Batch:
+        return self._get_part(indices, slice(0, self._count_steps(indices)))
 
     def _get_part(self, indices: np.ndarray, steps: slice) -> Batch:
         indices = self.own(indices)

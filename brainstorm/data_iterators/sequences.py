@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from brainstorm.constraints import integer
+from brainstorm.data_iterators.base_iterator import Batch
 from brainstorm.data_iterators.batches import Minibatches
 from brainstorm.describable import Describable, checking
 from brainstorm.errors import IteratorValidationError
@@ -101,8 +103,11 @@ class SequenceChunks(Minibatches):
     def _describe_epoch(self) -> dict[str, Any]:
         return {**super()._describe_epoch(), "chunk_length": self.chunk_length}
 
+    def _make_batches(self, epoch: list[np.ndarray], given: int) -> Iterator[Batch]:
+        return itertools.starmap(self._get_part, itertools.islice(self._plan(epoch), given, None))
+
     def _plan(self, epoch: list[np.ndarray]) -> Iterator[tuple[np.ndarray, slice]]:
-        """Yield the chunks of each batch, one batch after the other."""
+        """Yield for each chunk the indices of its sequences and its time steps."""
         for indices in epoch:
             steps = self._count_steps(indices)
             for start in range(0, steps, self.chunk_length):
