@@ -7,7 +7,6 @@ operations; further arrays are allocated once.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,8 @@ from brainstorm.constraints import number
 from brainstorm.errors import NetworkValidationError, ValidationError, shown
 from brainstorm.forks import cached_property
 from brainstorm.handlers.traces import Traceable
-from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
-from brainstorm.optree.formula import MOST_FORMULAS
+from brainstorm.optree.formula import formula
 from brainstorm.randomness import Seedable
 from brainstorm.utils import Array
 
@@ -175,7 +173,7 @@ class ConstrainL2Norm(ValueModifier):
 
     def __call__(self, handler: Handler, view: Array) -> None:
         if len(view.shape) > 1:
-            handler.compute(_constrained(self.limit), [view], [view])
+            handler.compute(_constrained.given(limit=self.limit), [view], [view])
 
 
 def limit_norm(values: Any, limit: Any, axes: tuple[int, ...] | None = None) -> Any:
@@ -194,15 +192,10 @@ def limit_norm(values: Any, limit: Any, axes: tuple[int, ...] | None = None) -> 
     return fn.where(norm * largest <= limit, values, relative * (limit / norm))
 
 
-@functools.lru_cache(maxsize=MOST_FORMULAS)
-def _constrained(limit: float) -> Formula:
-    """Return the formula of rows whose norm is at most the limit."""
-
-    @formula
-    def rows(w: Any) -> Any:
-        return limit_norm(w, limit, tuple(range(1, w.ndim)))
-
-    return rows
+@formula
+def _constrained(w: Any, *, limit: float) -> Any:
+    """Return rows whose norm is at most the limit."""
+    return limit_norm(w, limit, tuple(range(1, w.ndim)))
 
 
 class ClipValues(ValueModifier):
@@ -223,19 +216,14 @@ class ClipValues(ValueModifier):
         self.high = high
 
     def __call__(self, handler: Handler, view: Array) -> None:
-        handler.compute(_clipped(self.low, self.high), [view], [view])
+        handler.compute(_clipped.given(low=self.low, high=self.high), [view], [view])
 
 
-@functools.lru_cache(maxsize=MOST_FORMULAS)
-def _clipped(low: float | None, high: float | None) -> Formula:
-    """Return the formula of values clipped to the interval."""
-
-    @formula
-    def values(w: Any) -> Any:
-        w = w if low is None else fn.maximum(w, low)
-        return w if high is None else fn.minimum(w, high)
-
-    return values
+@formula
+def _clipped(w: Any, *, low: float | None, high: float | None) -> Any:
+    """Return values clipped to the interval."""
+    w = w if low is None else fn.maximum(w, low)
+    return w if high is None else fn.minimum(w, high)
 
 
 class MaskValues(ValueModifier):
@@ -341,13 +329,13 @@ class L1Decay(_Decay):
     is_traceable = True
 
     def __call__(self, handler: Handler, parameters: Array, gradients: Array) -> None:
-        handler.compute(_pull(self.factor), [parameters], [gradients], accumulate=True)
+        handler.compute(_pull.given(factor=self.factor), [parameters], [gradients], accumulate=True)
 
 
-@functools.lru_cache(maxsize=MOST_FORMULAS)
-def _pull(factor: float) -> Formula:
-    """Return the formula of the derivative of ``factor * abs(w)``."""
-    return formula(lambda w: factor * fn.sgn(w))
+@formula
+def _pull(w: Any, *, factor: float) -> Any:
+    """Return the derivative of ``factor * abs(w)``."""
+    return factor * fn.sgn(w)
 
 
 class L2Decay(_Decay):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from brainstorm.layers._writing import compute_into
 from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import number
-from brainstorm.optree import Formula, formula
+from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure import BufferStructure, BufferView
 from brainstorm.utils import Array, product
@@ -35,33 +34,25 @@ def over_features(tree: Any) -> Any:
     return fn.mean(tree, -1)
 
 
-@functools.cache
-def normalization(mean: Mean, epsilon: float, centers: bool) -> Formula:
-    """Return the formula of y, x_hat and sigma."""
-
-    @formula
-    def values(x: Any, gamma: Any, *beta: Any) -> list[Any]:
-        centered = x - mean(x) if centers else x
-        sigma = fn.sqrt(mean(fn.square(centered)) + epsilon)
-        x_hat = centered / sigma
-        y = x_hat * gamma
-        return [y + beta[0] if beta else y, x_hat, sigma]
-
-    return values
+@formula
+def normalization(x: Any, gamma: Any, *beta: Any, mean: Mean, epsilon: float) -> list[Any]:
+    """Return y, x_hat and sigma; if there is a beta, x is centered."""
+    centered = x - mean(x) if beta else x
+    sigma = fn.sqrt(mean(fn.square(centered)) + epsilon)
+    x_hat = centered / sigma
+    y = x_hat * gamma
+    return [y + beta[0] if beta else y, x_hat, sigma]
 
 
-@functools.cache
-def normalization_deltas(mean: Mean, centers: bool, with_input: bool) -> Formula:
-    """Return the formula of the gradients of gamma and, if it centers, beta, and the delta of x."""
-
-    @formula
-    def deltas(dy: Any, x_hat: Any, sigma: Any, gamma: Any) -> list[Any]:
-        factors = [dy * x_hat, dy] if centers else [dy * x_hat]
-        found = [fn.sum(factor, tuple(range(dy.ndim - 1)), keepdims=False) for factor in factors]
-        of_input = uncorrelated(dy * gamma, x_hat, mean, centers) / sigma
-        return [*found, of_input] if with_input else found
-
-    return deltas
+@formula
+def normalization_deltas(
+    dy: Any, x_hat: Any, sigma: Any, gamma: Any, *, mean: Mean, centers: bool, with_input: bool
+) -> list[Any]:
+    """Return the gradients of gamma and, if it centers, beta, and perhaps the delta of x."""
+    factors = [dy * x_hat, dy] if centers else [dy * x_hat]
+    found = [fn.sum(factor, tuple(range(dy.ndim - 1)), keepdims=False) for factor in factors]
+    of_input = uncorrelated(dy * gamma, x_hat, mean, centers) / sigma
+    return [*found, of_input] if with_input else found
 
 
 class FeatureNormLayer(Layer):
@@ -97,16 +88,18 @@ class FeatureNormLayer(Layer):
         x, y, x_hat = map(
             self.split, (buffers.inputs.default, buffers.outputs.default, internals.x_hat)
         )
-        values = normalization(self.mean, self.epsilon, self.centers)
+        values = normalization.given(mean=self.mean, epsilon=self.epsilon)
         self.handler.compute(values, [x, *parameters], [y, x_hat, internals.sigma])
 
     def backward_pass(self, buffers: BufferView) -> None:
         dy, x_hat = map(self.split, (buffers.output_deltas.default, buffers.internals.x_hat))
         gamma = _merged(buffers.parameters.gamma, 0)
         outputs = {f"gradients.{name}": _merged(g, 0) for name, g in buffers.gradients.items()}
-        if self.needs_delta("default"):
+        if with_input := self.needs_delta("default"):
             outputs["input_deltas.default"] = self.split(buffers.input_deltas.default)
-        deltas = normalization_deltas(self.mean, self.centers, self.needs_delta("default"))
+        deltas = normalization_deltas.given(
+            mean=self.mean, centers=self.centers, with_input=with_input
+        )
         compute_into(self, deltas, [dy, x_hat, buffers.internals.sigma, gamma], outputs)
 
 

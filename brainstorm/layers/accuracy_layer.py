@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any
 
 from brainstorm.layers._checks import require_shape
 from brainstorm.layers._formula import in_shape
 from brainstorm.layers._masked import MaskedLayer
 from brainstorm.layers.base_layer import Declared, Structures
-from brainstorm.optree import Formula, formula
+from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 
@@ -34,22 +34,19 @@ def Accuracy(name: str | None = None) -> ConstructionWrapper:
     return ConstructionWrapper.create(AccuracyLayerImpl, name=name)
 
 
-def counted(predict: Callable[[Any], Any]) -> Formula:
-    """Return the formula of the numbers of hits and of cases, given the tree of the predictions."""
-
-    @formula
-    def totals(x: Any, *others: Any) -> list[Any]:
-        *mask, targets = others
-        cases = fn.full(targets.shape, 1, targets.dtype)
-        for m in mask:
-            counts = in_shape(m, (*m.shape, *(1,) * (targets.ndim - m.ndim))) != 0
-            cases = fn.broadcast_to(counts, targets.shape)
-        unknown = fn.isnan(x) if x.shape == targets.shape else fn.max(fn.isnan(x), -1)
-        hits = fn.where(unknown, float("nan"), predict(x) == targets)
-        hits = fn.where(cases, hits, 0)
-        return [in_shape(fn.sum(tree), (1,)) for tree in (hits, cases)]
-
-    return totals
+@formula
+def counted(x: Any, *others: Any, threshold: float | None = None) -> list[Any]:
+    """Return the numbers of hits and of cases; with a threshold, of binary predictions."""
+    *mask, targets = others
+    cases = fn.full(targets.shape, 1, targets.dtype)
+    for m in mask:
+        counts = in_shape(m, (*m.shape, *(1,) * (targets.ndim - m.ndim))) != 0
+        cases = fn.broadcast_to(counts, targets.shape)
+    predicted = fn.argmax(x, -1) if threshold is None else x > threshold
+    unknown = fn.max(fn.isnan(x), -1) if threshold is None else fn.isnan(x)
+    hits = fn.where(unknown, float("nan"), predicted == targets)
+    hits = fn.where(cases, hits, 0)
+    return [in_shape(fn.sum(tree), (1,)) for tree in (hits, cases)]
 
 
 class AccuracyLayerImpl(MaskedLayer):
@@ -68,7 +65,7 @@ class AccuracyLayerImpl(MaskedLayer):
     needs_in_backward = ()
     has_stats = True
     #: From the inputs to the numbers of hits and of cases.
-    formula = counted(lambda x: fn.argmax(x, -1))
+    formula = counted
 
     def target_shape(self, shape: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the shape that the targets must have for an input of this shape."""

@@ -10,7 +10,7 @@ from typing import Any
 from brainstorm.layers._formula import FormulaLayer
 from brainstorm.layers._writing import compute_into
 from brainstorm.layers.constraints import integer
-from brainstorm.optree import Formula, formula
+from brainstorm.optree import formula
 from brainstorm.structure import BufferView, ConstructionWrapper, StructureTemplate
 
 #: Maximum number of inputs: each has a name before any is connected.
@@ -37,10 +37,10 @@ def total(*terms: Any) -> Any:
     return functools.reduce(operator.add, terms)
 
 
-@functools.cache
-def passed_on(count: int) -> Formula:
-    """Return the formula of the deltas of `count` inputs."""
-    return formula(lambda dy: [dy] * count)
+@formula
+def passed_on(dy: Any, *, count: int) -> list[Any]:
+    """Return the deltas of `count` inputs."""
+    return [dy] * count
 
 
 class JoiningLayer(FormulaLayer):
@@ -65,4 +65,5 @@ class AddLayerImpl(JoiningLayer):
         ports = list(filter(self.needs_delta, self.in_shapes))
         deltas = {f"input_deltas.{port}": buffers.input_deltas[port] for port in ports}
         if deltas:
-            compute_into(self, passed_on(len(ports)), [buffers.output_deltas.default], deltas)
+            same = passed_on.given(count=len(ports))
+            compute_into(self, same, [buffers.output_deltas.default], deltas)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -14,9 +13,8 @@ from brainstorm.layers._normalizing import Mean, uncorrelated
 from brainstorm.layers._writing import compute_into
 from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import number
-from brainstorm.optree import Formula, formula
+from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
-from brainstorm.optree.formula import MOST_FORMULAS
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
 from brainstorm.utils import product
 
@@ -49,19 +47,15 @@ def BatchNorm(
     return ConstructionWrapper.create(BatchNormLayerImpl, name=name, decay=decay, epsilon=epsilon)
 
 
-@functools.lru_cache(MOST_FORMULAS)
-def batch_norm(decay: float, epsilon: float) -> Formula:
-    """Return the formula of a training pass: output, internals and running statistics."""
-
-    @formula
-    def values(
-        x: Any, gamma: Any, beta: Any, mean: Any, var: Any, share: Any, *mask: Any
-    ) -> list[Any]:
-        centered, *found = moments(x, share, mask)
-        followed = follow((mean, var), found, share > 0, decay)
-        return [*scaled(centered, found[1] + epsilon, gamma, beta), *followed]
-
-    return values
+@formula
+def batch_norm(
+    x: Any, gamma: Any, beta: Any, *others: Any, decay: float, epsilon: float
+) -> list[Any]:
+    """Return output, internals and running statistics, given these, 1 / m, and perhaps a mask."""
+    mean, var, share, *mask = others
+    centered, *found = moments(x, share, mask)
+    followed = follow((mean, var), found, share > 0, decay)
+    return [*scaled(centered, found[1] + epsilon, gamma, beta), *followed]
 
 
 def moments(x: Any, share: Any, mask: Sequence[Any]) -> tuple[Any, Any, Any]:
@@ -83,22 +77,19 @@ def follow(running: Sequence[Any], found: Sequence[Any], is_any: Any, decay: flo
     return [old + step * (new - old) for old, new in zip(running, found, strict=True)]
 
 
-@functools.cache
-def share_of_cases(values_per_case: int) -> Formula:
-    """Return the formula of 1 / m, given a mask; 0 if no cases are left."""
-
-    @formula
-    def share(mask: Any) -> Any:
-        cases = fn.sum(mask != 0) * values_per_case
-        return in_shape(fn.where(cases > 0, 1 / fn.maximum(cases, 1), 0), (1,))
-
-    return share
+@formula
+def share_of_cases(mask: Any, *, values_per_case: int) -> Any:
+    """Return 1 / m; 0 if no cases are left."""
+    cases = fn.sum(mask != 0) * values_per_case
+    return in_shape(fn.where(cases > 0, 1 / fn.maximum(cases, 1), 0), (1,))
 
 
-@functools.lru_cache(MOST_FORMULAS)
-def batch_norm_outside_training(epsilon: float) -> Formula:
-    """Return the formula of output and internals with the running statistics."""
-    return formula(lambda x, gamma, beta, mean, var: scaled(x - mean, var + epsilon, gamma, beta))
+@formula
+def batch_norm_outside_training(
+    x: Any, gamma: Any, beta: Any, mean: Any, var: Any, *, epsilon: float
+) -> list[Any]:
+    """Return output and internals with the running statistics."""
+    return scaled(x - mean, var + epsilon, gamma, beta)
 
 
 def scaled(centered: Any, square: Any, gamma: Any, beta: Any) -> list[Any]:
@@ -197,11 +188,12 @@ class BatchNormLayerImpl(MaskedLayer):
             self.check_cases(x.size // running[0].size)
             if "mask" in self.in_shapes:
                 self.handler.call(lambda: self.check_cases(self._counted * product(x.shape[2:-1])))
-            values = batch_norm(self.decay, self.epsilon)
+            values = batch_norm.given(decay=self.decay, epsilon=self.epsilon)
             inputs += [internals.share, *self.mask(buffers)]
             self.handler.compute(values, inputs, [*outputs, *running])
         else:
-            self.handler.compute(batch_norm_outside_training(self.epsilon), inputs, outputs)
+            values = batch_norm_outside_training.given(epsilon=self.epsilon)
+            self.handler.compute(values, inputs, outputs)
 
     def validate_data(self, input_name: str, array: np.ndarray) -> None:
         super().validate_data(input_name, array)
@@ -232,8 +224,8 @@ class BatchNormLayerImpl(MaskedLayer):
         x, share = buffers.inputs.default, buffers.internals.share
         channels, mask = x.shape[-1], self.mask(buffers)
         if follows and mask:
-            values_per_case = product(x.shape[2:-1])
-            self.handler.compute(share_of_cases(values_per_case), mask, [share])
+            found = share_of_cases.given(values_per_case=product(x.shape[2:-1]))
+            self.handler.compute(found, mask, [share])
         else:
             self.handler.fill(share, channels / x.size if follows else 0.0)
 

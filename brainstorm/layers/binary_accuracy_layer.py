@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from brainstorm.layers.accuracy_layer import AccuracyLayerImpl, counted
 from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import number
-from brainstorm.optree import Formula
 from brainstorm.structure import ConstructionWrapper
 
 
@@ -29,12 +27,6 @@ def BinaryAccuracy(threshold: float = 0.5, name: str | None = None) -> Construct
     return ConstructionWrapper.create(BinaryAccuracyLayerImpl, name=name, threshold=threshold)
 
 
-@functools.cache
-def exceeding(threshold: float) -> Formula:
-    """Return the formula for predictions of 1 above the threshold, else 0."""
-    return counted(lambda x: x > threshold)
-
-
 class BinaryAccuracyLayerImpl(AccuracyLayerImpl):
     """Implements `BinaryAccuracy`."""
 
@@ -45,5 +37,5 @@ class BinaryAccuracyLayerImpl(AccuracyLayerImpl):
         return shape
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
-        self.formula = exceeding(kwargs.get("threshold", 0.5))
+        self.formula = counted.given(threshold=kwargs.get("threshold", 0.5))
         return super().setup(kwargs, in_shapes)

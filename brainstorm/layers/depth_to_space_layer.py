@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
 from brainstorm.layers._formula import FormulaLayer
 from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import integer, one_of
-from brainstorm.optree import Formula, formula
+from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure import BufferStructure, ConstructionWrapper, StructureTemplate
 
@@ -36,36 +35,26 @@ def DepthToSpace(block: int, order: str = "CRD", name: str | None = None) -> Con
 _ORDERS = {"CRD": (4, 5, 3), "DCR": (3, 4, 5)}
 
 
-@functools.cache
-def to_pixels(block: int, order: str = "CRD") -> Formula:
-    """Return the formula of images (T, B, H, W, C) whose channels become blocks of pixels."""
+@formula
+def to_pixels(x: Any, *, block: int, order: str = "CRD") -> Any:
+    """Return images (T, B, H, W, C) whose channels became blocks of pixels."""
     row, column, channel = _ORDERS[order]
-
-    @formula
-    def pixels(x: Any) -> Any:
-        *lead, rows, columns, size = x.shape
-        sizes = {row: block, column: block, channel: size // block**2}
-        parts = (sizes[axis] for axis in (3, 4, 5))
-        apart = fn.reshape(x, (math.prod(lead), rows, columns, *parts))
-        ordered = fn.transpose(apart, (0, 1, row, 2, column, channel))
-        return fn.reshape(ordered, (*lead, rows * block, columns * block, sizes[channel]))
-
-    return pixels
+    *lead, rows, columns, size = x.shape
+    sizes = {row: block, column: block, channel: size // block**2}
+    parts = (sizes[axis] for axis in (3, 4, 5))
+    apart = fn.reshape(x, (math.prod(lead), rows, columns, *parts))
+    ordered = fn.transpose(apart, (0, 1, row, 2, column, channel))
+    return fn.reshape(ordered, (*lead, rows * block, columns * block, sizes[channel]))
 
 
-@functools.cache
-def to_channels(block: int, order: str = "CRD") -> Formula:
+@formula
+def to_channels(x: Any, *, block: int, order: str = "CRD") -> Any:
     """Return the inverse of `to_pixels`."""
     axes = 0, 1, *_ORDERS[order][:1], 2, *_ORDERS[order][1:]
-
-    @formula
-    def channels(x: Any) -> Any:
-        *lead, rows, columns, size = x.shape
-        shape = math.prod(lead), rows // block, block, columns // block, block, size
-        ordered = fn.transpose(fn.reshape(x, shape), tuple(map(axes.index, range(6))))
-        return fn.reshape(ordered, (*lead, rows // block, columns // block, size * block**2))
-
-    return channels
+    *lead, rows, columns, size = x.shape
+    shape = math.prod(lead), rows // block, block, columns // block, block, size
+    ordered = fn.transpose(fn.reshape(x, shape), tuple(map(axes.index, range(6))))
+    return fn.reshape(ordered, (*lead, rows // block, columns // block, size * block**2))
 
 
 class BlockLayer(FormulaLayer):
@@ -83,7 +72,7 @@ class DepthToSpaceLayerImpl(BlockLayer):
     is_traceable = True
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
-        self.formula, self.delta = to_pixels(**kwargs), to_channels(**kwargs)
+        self.formula, self.delta = to_pixels.given(**kwargs), to_channels.given(**kwargs)
         block = kwargs["block"]
         rows, columns, channels = in_shapes["default"].feature_shape
         if channels % block**2:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.layers._writing import compute_into
 from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import number, one_of
-from brainstorm.optree import Formula, formula
-from brainstorm.optree.formula import MOST_FORMULAS
+from brainstorm.optree import formula
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
 
 
@@ -42,10 +40,10 @@ def Dropout(
     )
 
 
-@functools.lru_cache(MOST_FORMULAS)
-def dropped(keep_prob: float) -> Formula:
-    """Return the formula of the output, which is also that of the deltas."""
-    return formula(lambda x, mask: x * mask * (1.0 / keep_prob))
+@formula
+def dropped(x: Any, mask: Any, *, keep_prob: float) -> Any:
+    """Return the output; or the deltas, given those of the output."""
+    return x * mask * (1.0 / keep_prob)
 
 
 class DropoutLayerImpl(Layer):
@@ -83,7 +81,7 @@ class DropoutLayerImpl(Layer):
         x, y, mask = buffers.inputs.default, buffers.outputs.default, buffers.internals.mask
         if training_pass:
             self.handler.generate_probability_mask(mask, self.keep_prob, stream=self.stream)
-            self.handler.compute(dropped(self.keep_prob), [x, mask], [y])
+            self.handler.compute(dropped.given(keep_prob=self.keep_prob), [x, mask], [y])
             return
         self.handler.fill(mask, self.keep_prob)  # deltas are those of what nothing is dropped from
         if not self.is_inplace:
@@ -92,4 +90,4 @@ class DropoutLayerImpl(Layer):
     def backward_pass(self, buffers: BufferView) -> None:
         inputs = [buffers.output_deltas.default, buffers.internals.mask]
         outputs = {"input_deltas.default": buffers.input_deltas.default}
-        compute_into(self, dropped(self.keep_prob), inputs, outputs)
+        compute_into(self, dropped.given(keep_prob=self.keep_prob), inputs, outputs)

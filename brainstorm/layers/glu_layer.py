@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from brainstorm.layers._formula import derived
 from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import activation as activation_name
-from brainstorm.optree import Formula, formula
+from brainstorm.optree import formula
 from brainstorm.optree.activations import activation
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
 from brainstorm.utils import Array, flatten_all_but_last
@@ -60,14 +59,12 @@ class GLULayerImpl(Layer):
         return [rows[:, 0:half], rows[:, half : 2 * half]]
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        results = buffers.internals.gate, buffers.outputs.default
+        results = map(flatten_all_but_last, (buffers.internals.gate, buffers.outputs.default))
         inputs = self._halves(buffers.inputs.default)
-        self.handler.compute(
-            gated(self.activation), inputs, [flatten_all_but_last(array) for array in results]
-        )
+        self.handler.compute(gated.given(name=self.activation), inputs, [*results])
 
     def backward_pass(self, buffers: BufferView) -> None:
-        deltas = derived(gated(self.activation), (1,), (0, 1), (0,))
+        deltas = derived(gated.given(name=self.activation), (1,), (0, 1), (0,))
         gate, dy = buffers.internals.gate, buffers.output_deltas.default
         factors = flatten_all_but_last(gate), flatten_all_but_last(dy)
         inputs = [*self._halves(buffers.inputs.default), *factors]
@@ -75,14 +72,8 @@ class GLULayerImpl(Layer):
         self.handler.compute(deltas, inputs, outputs, not self.overwrites("input_deltas.default"))
 
 
-@functools.cache
-def gated(name: str) -> Formula:
-    """Return the formula of gate and output, given both halves."""
-    act = activation(name)
-
-    @formula
-    def gated(a: Any, b: Any) -> tuple[Any, Any]:
-        gate = act(1 * b)  # a new node even if the activation is the identity
-        return gate, a * gate
-
-    return gated
+@formula
+def gated(a: Any, b: Any, *, name: str) -> tuple[Any, Any]:
+    """Return gate and output, given both halves."""
+    gate = activation(name)(1 * b)  # a new node even if the activation is the identity
+    return gate, a * gate

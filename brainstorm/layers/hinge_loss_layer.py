@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from brainstorm.layers._losses import ClassLossLayer, no_class, no_class_deltas
 from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import number
-from brainstorm.optree import Formula, formula
+from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure import ConstructionWrapper
 
@@ -32,18 +31,13 @@ def HingeLoss(margin: float = 1.0, name: str | None = None) -> ConstructionWrapp
     return ConstructionWrapper.create(HingeLossLayerImpl, name=name, margin=margin)
 
 
-@functools.cache
-def hinge_loss(margin: float) -> Formula:
-    """Return the formula of predictions, loss and winner."""
-
-    @formula
-    def values(x: Any, targets: Any, classes: Any) -> list[Any]:
-        is_target = classes == targets
-        x_target = fn.sum(fn.where(is_target, x, 0), -1) + no_class(targets, classes)
-        violations = margin * (1 - is_target) + (x - x_target)
-        return [x, fn.max(violations, -1), fn.argmax(violations, -1)]
-
-    return values
+@formula
+def hinge_loss(x: Any, targets: Any, classes: Any, *, margin: float) -> list[Any]:
+    """Return predictions, loss and winner."""
+    is_target = classes == targets
+    x_target = fn.sum(fn.where(is_target, x, 0), -1) + no_class(targets, classes)
+    violations = margin * (1 - is_target) + (x - x_target)
+    return [x, fn.max(violations, -1), fn.argmax(violations, -1)]
 
 
 @formula
@@ -63,6 +57,6 @@ class HingeLossLayerImpl(ClassLossLayer):
     delta_operands = ("internals.winner", "inputs.targets", "output_deltas.loss")
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
-        self.formula = hinge_loss(kwargs.get("margin", 1.0))
+        self.formula = hinge_loss.given(margin=kwargs.get("margin", 1.0))
         outputs, parameters, _ = super().setup(kwargs, in_shapes)
         return outputs, parameters, {"winner": outputs["loss"]}

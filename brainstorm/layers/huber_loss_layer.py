@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from brainstorm.layers._losses import TargetLossLayer
 from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import number
-from brainstorm.optree import Formula, formula
+from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure import ConstructionWrapper
 
@@ -31,17 +30,12 @@ def HuberLoss(delta: float = 1.0, name: str | None = None) -> ConstructionWrappe
     return ConstructionWrapper.create(HuberLossLayerImpl, name=name, delta=delta)
 
 
-@functools.cache
-def huber_loss(delta: float) -> Formula:
-    """Return the formula of predictions and loss."""
-
-    @formula
-    def values(x: Any, targets: Any) -> list[Any]:
-        error = fn.absolute(x - targets)
-        inner = fn.minimum(error, delta)
-        return [x, inner * (error - 0.5 * inner)]
-
-    return values
+@formula
+def huber_loss(x: Any, targets: Any, *, delta: float) -> list[Any]:
+    """Return predictions and loss."""
+    error = fn.absolute(x - targets)
+    inner = fn.minimum(error, delta)
+    return [x, inner * (error - 0.5 * inner)]
 
 
 class HuberLossLayerImpl(TargetLossLayer):
@@ -51,5 +45,5 @@ class HuberLossLayerImpl(TargetLossLayer):
     expected_kwargs = {"delta": number(0, low_open=True)}
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
-        self.formula = huber_loss(kwargs.get("delta", 1.0))
+        self.formula = huber_loss.given(delta=kwargs.get("delta", 1.0))
         return super().setup(kwargs, in_shapes)

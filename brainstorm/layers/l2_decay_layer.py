@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 from brainstorm.layers._formula import FormulaLayer, summed_features
 from brainstorm.layers.base_layer import Declared, Structures
-from brainstorm.optree import Formula, formula
+from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure import BufferStructure, ConstructionWrapper, StructureTemplate
 
@@ -28,10 +27,10 @@ def L2Decay(name: str | None = None) -> ConstructionWrapper:
     return ConstructionWrapper.create(L2DecayLayerImpl, name=name)
 
 
-@functools.cache
-def summed(penalty: Callable[[Any], Any], scaling_dims: int) -> Formula:
-    """Return the formula of the sum of all penalties over all but the first axes."""
-    return formula(lambda x: summed_features(penalty(x), scaling_dims))
+@formula
+def summed(x: Any, *, penalty: Callable[[Any], Any], scaling_dims: int) -> Any:
+    """Return the sum of all penalties over all but the first axes."""
+    return summed_features(penalty(x), scaling_dims)
 
 
 class L2DecayLayerImpl(FormulaLayer):
@@ -47,5 +46,5 @@ class L2DecayLayerImpl(FormulaLayer):
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         scaling = in_shapes["default"].scaling_shape
-        self.formula = summed(type(self).penalty, len(scaling))
+        self.formula = summed.given(penalty=type(self).penalty, scaling_dims=len(scaling))
         return {"loss": BufferStructure(*scaling, 1)}, {}, {}

@@ -9,7 +9,7 @@ from typing import Any
 from brainstorm.layers._formula import FormulaLayer
 from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import integer, number
-from brainstorm.optree import Formula, formula
+from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure import BufferStructure, ConstructionWrapper
 
@@ -51,26 +51,21 @@ def summed_neighbours(tree: Any, before: int, behind: int) -> Any:
     return functools.reduce(operator.add, (padded[..., i : i + channels] for i in shifts))
 
 
-@functools.cache
-def _formulas(
-    before: int, behind: int, strength: float, beta: float, k: float
-) -> tuple[Formula, Formula]:
-    """Return the formulas of output, scale and factor, and of the delta."""
+@formula
+def normalized(x: Any, *, sides: tuple[int, int], strength: float, beta: float, k: float) -> Any:
+    """Return output, scale and factor."""
+    scale = k + strength * summed_neighbours(fn.square(x), *sides)
+    factor = scale**-beta
+    return [x * factor, scale, factor]
 
-    @formula
-    def values(x: Any) -> list[Any]:
-        scale = k + strength * summed_neighbours(fn.square(x), before, behind)
-        factor = scale**-beta
-        return [x * factor, scale, factor]
 
-    @formula
-    def deltas(x: Any, scale: Any, factor: Any, dy: Any) -> Any:
-        # In closed form, which needs no further power. It is summed over the channels that have
-        # this one as a neighbour.
-        shares = summed_neighbours(dy * x * factor / scale, behind, before)
-        return dy * factor - (2.0 * beta * strength) * x * shares
-
-    return values, deltas
+@formula
+def normalized_deltas(
+    x: Any, scale: Any, factor: Any, dy: Any, *, sides: tuple[int, int], slope: float
+) -> Any:
+    """Return the delta in closed form, which needs no further power."""
+    # It is summed over the channels that have this one as a neighbour.
+    return dy * factor - slope * x * summed_neighbours(dy * x * factor / scale, *sides[::-1])
 
 
 class LocalResponseNormalizationLayerImpl(FormulaLayer):
@@ -94,6 +89,8 @@ class LocalResponseNormalizationLayerImpl(FormulaLayer):
         self.size, self.alpha = size, kwargs.get("alpha", 1e-4)
         self.beta, self.k = kwargs.get("beta", 0.75), kwargs.get("k", 1.0)
         strength = self.alpha / size
-        self.formula, self.delta = _formulas(self.before, self.behind, strength, self.beta, self.k)
+        sides, slope = (self.before, self.behind), 2.0 * self.beta * strength
+        self.formula = normalized.given(sides=sides, strength=strength, beta=self.beta, k=self.k)
+        self.delta = normalized_deltas.given(sides=sides, slope=slope)
         whole = BufferStructure(*shape)
         return {"default": whole}, {}, {"scale": whole, "factor": whole}

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from brainstorm.layers.base_layer import Declared, Layer, Structures
 from brainstorm.layers.constraints import number
-from brainstorm.optree import Formula, formula
+from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
-from brainstorm.optree.formula import MOST_FORMULAS
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 from brainstorm.utils import Array
 
@@ -56,14 +54,14 @@ class LossLayerImpl(Layer):
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         x, loss = buffers.inputs.default, buffers.outputs.loss
-        self.handler.compute(_weighted(self._factor(x)), [x], [loss.reshape(())])
+        self.handler.compute(_loss.given(factor=self._factor(x)), [x], [loss.reshape(())])
 
     def backward_pass(self, buffers: BufferView) -> None:
         dx = buffers.input_deltas.default
         factor = self._factor(buffers.inputs.default)
         if self.loss_scale is not None:
             adds = not self.overwrites("input_deltas.default")
-            program = _scaled(factor, tuple(dx.shape))
+            program = _scaled.given(factor=factor, shape=tuple(dx.shape))
             self.handler.compute(program, [self.loss_scale], [dx], accumulate=adds)
         elif self.overwrites("input_deltas.default"):
             self.handler.fill(dx, factor)
@@ -71,15 +69,12 @@ class LossLayerImpl(Layer):
             self.handler.add_st(factor, dx, dx)
 
 
-@functools.lru_cache(MOST_FORMULAS)
-def _weighted(factor: float) -> Formula:
-    """Return the formula of the loss."""
-    return Formula(lambda x: fn.sum(x * factor, None, False), "loss")
+@formula
+def _loss(x: Any, *, factor: float) -> Any:
+    return fn.sum(x * factor, None, False)
 
 
-@functools.lru_cache(MOST_FORMULAS)
-def _scaled(factor: float, shape: tuple[int, ...]) -> Formula:
-    """Return the formula of deltas that are all ``scale * factor``."""
-    return formula(
-        lambda scale: fn.broadcast_to(fn.reshape(scale * factor, (1,) * len(shape)), shape)
-    )
+@formula
+def _scaled(scale: Any, *, factor: float, shape: tuple[int, ...]) -> Any:
+    """Return deltas that are all ``scale * factor``."""
+    return fn.broadcast_to(fn.reshape(scale * factor, (1,) * len(shape)), shape)

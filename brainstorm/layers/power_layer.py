@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from brainstorm.layers._formula import FormulaLayer
 from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import number
-from brainstorm.optree import Formula, formula
+from brainstorm.optree import formula
 from brainstorm.structure import ConstructionWrapper
 
 
@@ -31,10 +30,10 @@ def Power(
     )
 
 
-@functools.cache
-def powers(scale: float = 1.0, shift: float = 0.0, power: float = 1.0) -> Formula:
-    """Return the formula of the layer."""
-    return formula(lambda x: (scale * x + shift) ** power)
+@formula
+def powers(x: Any, *, scale: float = 1.0, shift: float = 0.0, power: float = 1.0) -> Any:
+    """Return the output."""
+    return (scale * x + shift) ** power
 
 
 class PowerLayerImpl(FormulaLayer):
@@ -44,5 +43,5 @@ class PowerLayerImpl(FormulaLayer):
     expected_kwargs = {"scale": number(), "shift": number(), "power": number()}
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
-        self.formula = powers(**kwargs)
+        self.formula = powers.given(**kwargs)
         return super().setup(kwargs, in_shapes)

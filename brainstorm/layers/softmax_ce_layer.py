@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from brainstorm.handlers.base_handler import Handler
 from brainstorm.layers._losses import ClassLossLayer, no_class, no_class_deltas
 from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import Constraint, number
-from brainstorm.optree import Formula, formula
+from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure import ConstructionWrapper
 from brainstorm.structure.buffer_structure import format_shape
@@ -67,26 +66,25 @@ def softmax_ce_deltas(p: Any, targets: Any, dloss: Any, classes: Any) -> Any:
     return (p - (classes == targets)) * dloss + no_class_deltas(targets, classes, dloss)
 
 
-@functools.cache
-def weighted_ce(smoothing: float) -> tuple[Formula, Formula]:
-    """Return the formulas of both passes with class weights, the last operand."""
+@formula
+def weighted_ce(x: Any, targets: Any, classes: Any, weights: Any, *, smoothing: float) -> list[Any]:
+    """Return predictions and loss with class weights."""
+    share, logs = _shares(targets, classes, weights, smoothing), fn.log_softmax(x)
+    terms = fn.where(share, share * logs, 0.0)  # avoids 0 * -inf
+    return [fn.softmax(x), no_class(targets, classes) - fn.sum(terms, -1)]
 
-    def shares(targets: Any, classes: Any, weights: Any) -> Any:
-        even = smoothing / classes.size
-        return weights * ((classes == targets) * (1 - smoothing) + even)
 
-    @formula
-    def values(x: Any, targets: Any, classes: Any, weights: Any) -> list[Any]:
-        share, logs = shares(targets, classes, weights), fn.log_softmax(x)
-        terms = fn.where(share, share * logs, 0.0)  # avoids 0 * -inf
-        return [fn.softmax(x), no_class(targets, classes) - fn.sum(terms, -1)]
+@formula
+def weighted_ce_deltas(
+    p: Any, targets: Any, dloss: Any, classes: Any, weights: Any, *, smoothing: float
+) -> Any:
+    """Return the delta with class weights."""
+    q = _shares(targets, classes, weights, smoothing)
+    return (p * fn.sum(q, -1) - q) * dloss + no_class_deltas(targets, classes, dloss)
 
-    @formula
-    def deltas(p: Any, targets: Any, dloss: Any, classes: Any, weights: Any) -> Any:
-        q = shares(targets, classes, weights)
-        return (p * fn.sum(q, -1) - q) * dloss + no_class_deltas(targets, classes, dloss)
 
-    return values, deltas
+def _shares(targets: Any, classes: Any, weights: Any, smoothing: float) -> Any:
+    return weights * ((classes == targets) * (1 - smoothing) + smoothing / classes.size)
 
 
 class SoftmaxCELayerImpl(ClassLossLayer):
@@ -116,8 +114,11 @@ class SoftmaxCELayerImpl(ClassLossLayer):
             )
         self._weights = weights
         self._is_plain = weights is None and not smoothing
-        plain = softmax_ce, softmax_ce_deltas
-        self.formula, self.delta = plain if self._is_plain else weighted_ce(smoothing)
+        if self._is_plain:
+            self.formula, self.delta = softmax_ce, softmax_ce_deltas
+        else:
+            self.formula = weighted_ce.given(smoothing=smoothing)
+            self.delta = weighted_ce_deltas.given(smoothing=smoothing)
         return super().setup(kwargs, in_shapes)
 
     def set_handler(self, handler: Handler) -> None:

@@ -32,7 +32,7 @@ class SpaceToDepthLayerImpl(BlockLayer):
     is_traceable = True
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
-        self.formula, self.delta = to_channels(**kwargs), to_pixels(**kwargs)
+        self.formula, self.delta = to_channels.given(**kwargs), to_pixels.given(**kwargs)
         block = kwargs["block"]
         rows, columns, channels = in_shapes["default"].feature_shape
         if rows % block or columns % block:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
@@ -11,7 +10,7 @@ from brainstorm.layers._masked import MaskedLayer
 from brainstorm.layers._writing import compute_into
 from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.layers.constraints import one_of
-from brainstorm.optree import Formula, formula
+from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper
 from brainstorm.utils import Array
@@ -40,61 +39,48 @@ def TimePooling(type: str = "last", name: str | None = None) -> ConstructionWrap
     return ConstructionWrapper.create(TimePoolingLayerImpl, name=name, type=type)
 
 
-@functools.cache
-def pooled(kind: str, is_masked: bool) -> Formula:
-    """Return the formula of the output and of the internals.
-
-    Its operands are the input, the mask if there is one, and the previous internals.
-    """
-
-    @formula
-    def pooling(x: Any, *others: Any) -> list[Any]:
-        counts, before, *counted = _split(x, others, is_masked)
-        values = x if counts is None else fn.where(counts, x, _LEAST[kind])
-        by_sequence = (1, x.shape[1], *(1,) * (x.ndim - 2))
-        number = fn.full(by_sequence, x.shape[0], x.dtype)
-        if counts is not None:
-            number = fn.sum(fn.where(counts, 1.0, 0.0), 0)
-        if kind == "last":
-            last = fn.sum(fn.where(_last(counts), x, 0), 0)
-            return 2 * [fn.where(number > 0, last, before)]
-        if kind == "sum":
-            return 2 * [before + fn.sum(values, 0)]
-        counted_before = in_shape(counted[0], by_sequence)
-        total = counted_before + number
-        if kind == "avg":
-            state = before + fn.sum(values, 0)
-            pooled = state / fn.maximum(total, 1)
-        else:
-            largest = fn.max(values, 0)
-            state = fn.where(counted_before > 0, fn.maximum(largest, before), largest)
-            state = pooled = fn.where(total > 0, state, 0)
-        return [pooled, state, in_shape(total, counted[0].shape)]
-
-    return pooling
+@formula
+def pooled(x: Any, *others: Any, kind: str, is_masked: bool) -> list[Any]:
+    """Return the output and the internals, given input, mask if any, and previous internals."""
+    counts, before, *counted = _split(x, others, is_masked)
+    values = x if counts is None else fn.where(counts, x, _LEAST[kind])
+    by_sequence = (1, x.shape[1], *(1,) * (x.ndim - 2))
+    number = fn.full(by_sequence, x.shape[0], x.dtype)
+    if counts is not None:
+        number = fn.sum(fn.where(counts, 1.0, 0.0), 0)
+    if kind == "last":
+        last = fn.sum(fn.where(_last(counts), x, 0), 0)
+        return 2 * [fn.where(number > 0, last, before)]
+    if kind == "sum":
+        return 2 * [before + fn.sum(values, 0)]
+    counted_before = in_shape(counted[0], by_sequence)
+    total = counted_before + number
+    if kind == "avg":
+        state = before + fn.sum(values, 0)
+        pooled = state / fn.maximum(total, 1)
+    else:
+        largest = fn.max(values, 0)
+        state = fn.where(counted_before > 0, fn.maximum(largest, before), largest)
+        state = pooled = fn.where(total > 0, state, 0)
+    return [pooled, state, in_shape(total, counted[0].shape)]
 
 
-@functools.cache
-def pooled_deltas(kind: str, is_masked: bool) -> Formula:
-    """Return the formula of the input deltas.
+@formula
+def pooled_deltas(x: Any, *others: Any, kind: str, is_masked: bool) -> Any:
+    """Return the input deltas.
 
-    Its operands are the input, the mask if there is one, the count for 'avg', the output for 'max',
+    The operands are the input, the mask if there is one, the count for 'avg', the output for 'max',
     and the output deltas.
     """
-
-    @formula
-    def deltas(x: Any, *others: Any) -> Any:
-        counts, *known, dy = _split(x, others, is_masked)
-        if kind == "avg":
-            total = in_shape(known[0], (1, x.shape[1], *(1,) * (x.ndim - 2)))
-            dy = dy / fn.maximum(total, 1)
-        conditions = [] if counts is None else [_last(counts) if kind == "last" else counts]
-        conditions += [x == known[0]] if kind == "max" else []
-        for condition in conditions:
-            dy = fn.where(condition, dy, 0)
-        return fn.broadcast_to(dy, x.shape)
-
-    return deltas
+    counts, *known, dy = _split(x, others, is_masked)
+    if kind == "avg":
+        total = in_shape(known[0], (1, x.shape[1], *(1,) * (x.ndim - 2)))
+        dy = dy / fn.maximum(total, 1)
+    conditions = [] if counts is None else [_last(counts) if kind == "last" else counts]
+    conditions += [x == known[0]] if kind == "max" else []
+    for condition in conditions:
+        dy = fn.where(condition, dy, 0)
+    return fn.broadcast_to(dy, x.shape)
 
 
 #: The values in place of steps that do not count.
@@ -148,7 +134,7 @@ class TimePoolingLayerImpl(MaskedLayer):
             return
         before = [internal[steps : steps + 1] for internal in internals]
         now = [internal[steps - 1 : steps] for internal in internals]
-        program = pooled(self.type, self.is_masked)
+        program = pooled.given(kind=self.type, is_masked=self.is_masked)
         self.handler.compute(program, [*buffers.inputs, *before], [y, *now])
 
     def backward_pass(self, buffers: BufferView) -> None:
@@ -166,7 +152,7 @@ class TimePoolingLayerImpl(MaskedLayer):
             known = [_as_step(buffers.outputs.default)]
         compute_into(
             self,
-            pooled_deltas(self.type, self.is_masked),
+            pooled_deltas.given(kind=self.type, is_masked=self.is_masked),
             [*buffers.inputs, *known, dy],
             {"input_deltas.default": dx},
         )

@@ -11,12 +11,20 @@
     handler.compute(gated, [x, gate], [y])
     handler.compute(gated_deltas, [x, gate, dy], [dx, dgate], accumulate=True)
 
+Options are keyword arguments, which become constants of the programs:
+
+    @formula
+    def huber(x, targets, *, delta): ...
+
+    handler.compute(huber.given(delta=1.0), [x, targets], [loss])
+
 A formula is written once; for every combination of shapes and types it is converted to a program,
 which executors compile or interpret, and cache.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,8 +37,8 @@ from brainstorm.optree.program import Program, linearise
 #: Number of programs that a formula caches: one per combination of shapes and types. Layers of one
 #: type have different shapes, hundreds in deep networks.
 MOST_PROGRAMS = 512
-#: Number of formulas that a function caches which makes them for numbers, such as an option that
-#: a hook changes at every update.
+#: Number of combinations of options for which a formula is cached; a hook may change them at every
+#: update.
 MOST_FORMULAS = 256
 
 
@@ -49,10 +57,22 @@ class Formula:
         self.__doc__ = function.__doc__
         self._programs: dict[Any, Program] = {}
         self._names: dict[int, Sequence[str]] = {}
+        self._given: dict[Any, Formula] = {}
 
     def __call__(self, *operands: Any) -> Any:
         """Build the tree or trees."""
         return self.function(*operands)
+
+    def given(self, **options: Any) -> Formula:
+        """Return the formula for these keyword arguments, which must be hashable."""
+        key = tuple(options.items())
+        found = self._given.get(key)
+        if found is None:
+            if len(self._given) >= MOST_FORMULAS:
+                del self._given[next(iter(self._given))]
+            function = functools.partial(self.function, **options)
+            found = self._given[key] = Formula(function, self.__name__)
+        return found
 
     def program(self, *arrays: Any) -> Program:
         """Return the program for arrays of these shapes and types.

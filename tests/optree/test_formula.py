@@ -9,6 +9,7 @@ from brainstorm.errors import ValidationError
 from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.optree import Formula, formula, gradients
 from brainstorm.optree import functions as fn
+from brainstorm.optree.formula import MOST_FORMULAS
 
 
 @formula
@@ -88,3 +89,18 @@ def test_programs_are_called_as_their_formulas():
     own = "test_programs_are_called_as_their_formulas"
     assert [f.__name__ for f in names] == [own, "copied", "twice", "twice", "run_program"]
     assert names[1].program(x).name == "copied"
+
+
+def test_options_are_keyword_arguments():
+    @formula
+    def scaled(x, *, factor, shift=0.0):
+        return factor * x + shift
+
+    double = scaled.given(factor=2.0)
+    assert double is scaled.given(factor=2.0) is not scaled.given(factor=3.0)
+    h, x, y = NumpyHandler(np.float64), np.arange(3.0), np.zeros(3)
+    h.compute(double, [x], [y])
+    assert (y.tolist(), repr(double)) == ([0.0, 2.0, 4.0], "<formula scaled>")
+    for i in range(MOST_FORMULAS):
+        scaled.given(factor=0.0, shift=float(i))
+    assert double is not scaled.given(factor=2.0)

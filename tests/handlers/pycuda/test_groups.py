@@ -16,7 +16,7 @@ from tests.handlers.running import graph_as_direct, on, traced
 
 def layer_norm(x):
     ones = fn.full((x.shape[-1],), 1.0)
-    return normalization(over_features, 1e-5, True)(x, ones * 2, ones)
+    return normalization.given(mean=over_features, epsilon=1e-5)(x, ones * 2, ones)
 
 
 def across_rows(x):
