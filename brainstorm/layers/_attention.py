@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from brainstorm.layers._masked import MaskedLayer
@@ -26,12 +27,6 @@ SMALL_BLOCK = 32
 def rotated(x: Any, y: Any, sine: Any, cosine: Any) -> Any:
     """Return points, rotated by angles."""
     return [x * cosine - y * sine, y * cosine + x * sine]
-
-
-@formula
-def rotated_back(x: Any, y: Any, sine: Any, cosine: Any) -> Any:
-    """Return points, rotated by the opposite angles: the derivative of `rotated`."""
-    return [x * cosine + y * sine, y * cosine - x * sine]
 
 
 class AttentionLayer(MaskedLayer):
@@ -136,16 +131,17 @@ class AttentionLayer(MaskedLayer):
         for kind in kinds:
             self._project(buffers, kind, sources[kind], internals[kind.upper()])
         self.handler.mult_st(self.scale, internals.Q, internals.Q)
-        self._rotate(rotated, internals, *(internals[kind.upper()] for kind in kinds[:2]))
+        self._rotate(internals, [internals[kind.upper()] for kind in kinds[:2]])
 
-    def _rotate(self, turn: Any, internals: BufferView, *vectors: Array) -> None:
+    def _rotate(self, internals: BufferView, vectors: Sequence[Array], step: int = 1) -> None:
+        """Rotate queries and keys; or with a step of -1, which swaps x and y, rotate them back."""
         if not self.rotary:
             return
         for array, angles in zip(vectors, (internals.angles, internals.key_angles), strict=False):
             steps, batch, size = angles.shape
-            points = _pairs(array)
+            points = _pairs(array)[::step]
             waves = _pairs(angles.reshape((steps, batch, 1, size)))
-            self.handler.compute(turn, [*points, *waves], points)
+            self.handler.compute(rotated, [*points, *waves], points)
 
     def _find_angles(self, views: BufferView) -> None:
         for angles in (views.angles, views.key_angles) if self.rotary else ():
@@ -227,7 +223,7 @@ class AttentionLayer(MaskedLayer):
             P, dP, part = _by_head(internals.P), _by_head(internals.dP), slice(start, seen)
             _h.batched_dot_mm(P[start:, :, part], dA[start:], dV[part], transa=True)
             _h.batched_dot_mm(dP[start:, :, part], Q[start:], dK[part], transa=True)
-        self._rotate(rotated_back, internals, internals.dQ, internals.dK)
+        self._rotate(internals, [internals.dQ, internals.dK], -1)
         _h.mult_st(self.scale, dQ, dQ)
         self._backward_inputs(buffers)
 
