@@ -55,8 +55,7 @@ class StopAfterEpoch(_Stopper):
 
     def is_turn(self, timescale: str, count: int) -> bool:
         """Return whether an epoch has ended: there is nothing to check within one."""
-        is_each = self.timescale == "update" and timescale == "epoch"
-        return is_each or (timescale == "epoch" and super().is_turn(timescale, count))
+        return timescale == "epoch" and (self.timescale == "update" or count % self.interval == 0)
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         if epoch_nr >= self.max_epochs:
