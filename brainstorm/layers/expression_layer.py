@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -169,7 +169,9 @@ class ExpressionLayer(Layer):
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
         y = buffers.outputs[0]
         program = self._forward(y.shape[0], y.shape[1], y.dtype)
-        self._run(program, buffers, tuple(self._names), self._writes, [False] * len(self._writes))
+        results = self._arrays(buffers, self._writes)
+        operands = self._arrays(buffers, self._names)
+        self.handler.run_program(program, operands, results, [False] * len(results))
 
     def backward_pass(self, buffers: BufferView) -> None:
         # In this order, because two inputs from one source share a delta.
@@ -183,27 +185,18 @@ class ExpressionLayer(Layer):
             y = buffers.outputs[0]
             program = self._backward(wanted, y.shape[0], y.shape[1], y.dtype)
             adds = [not self.overwrites(path) for path in wanted]
-            self._run(program, buffers, self._reads, wanted, adds)
+            known, results = (self._arrays(buffers, paths) for paths in (self._reads, wanted))
+            self.handler.run_program(program, known, results, adds)
 
-    def _run(
-        self,
-        program: Program,
-        buffers: BufferView,
-        reads: Sequence[str],
-        writes: Sequence[str],
-        accumulate: Sequence[bool],
-    ) -> None:
-        read = [self._array(buffers, path) for path in reads]
-        written = [self._array(buffers, path) for path in writes]
-        self.handler.run_program(program, read, written, accumulate)
-
-    def _array(self, buffers: BufferView, path: str) -> Array:
-        """Return a buffer; inputs and their deltas with the feature axes that broadcasting adds."""
-        array = buffers[path]
-        features = self._features.get(path.replace("input_deltas", "inputs"), ())
-        shape = (*array.shape[:2], *features)
-        widened = path.startswith("input") and len(array.shape) < len(shape)
-        return array.reshape(shape) if widened else array
+    def _arrays(self, buffers: BufferView, paths: Iterable[str]) -> list[Array]:
+        """Return buffers; inputs and their deltas with the feature axes that broadcasting adds."""
+        arrays = {path: buffers[path] for path in paths}
+        for path, array in arrays.items():
+            features = self._features.get(path.replace("input_deltas", "inputs"), ())
+            shape = (*array.shape[:2], *features)
+            if path.startswith("input") and len(array.shape) < len(shape):
+                arrays[path] = array.reshape(shape)
+        return list(arrays.values())
 
     # -- programs -------------------------------------------------------------------------------
 
