@@ -15,7 +15,7 @@ import numpy as np
 from brainstorm.constraints import one_of, whole
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError, UnknownPathError, escaped, shown, unknown
-from brainstorm.utils import flatten_keys, is_number, warn_once
+from brainstorm.utils import flatten_items, flatten_keys, is_number, warn_once
 
 #: Gets warnings, and everything that a training records, printed or not (at level INFO).
 LOG = logging.getLogger("brainstorm")
@@ -208,8 +208,8 @@ class Hook(Describable):
 
     def message(self, msg: str) -> None:
         """Log a line with the name of the hook, and print it if the hook is verbose."""
-        line = escaped(f"{self.__name__} >> {msg}")
-        LOG.info(line)
+        line = f"{self.__name__} >> {msg}"
+        LOG.info(escaped(line))
         if self.run_verbosity:
             write_line(line)
 
@@ -253,7 +253,7 @@ def is_to_come(logs: Mapping[str, Any], path: str) -> bool:
     return name in getattr(logs, "expected", ()) and not logs.get(name)
 
 
-def find_values(where: str, logs: Mapping[str, Any], path: str, may_lack: bool = False) -> Any:
+def find_values(where: str, logs: Mapping[str, Any], path: str, may_lack: bool) -> Any:
     """Return the list under a dotted path; an empty one if it `may_lack` or is still to come.
 
     Raises:
@@ -261,15 +261,15 @@ def find_values(where: str, logs: Mapping[str, Any], path: str, may_lack: bool =
             it, and lists all paths.
         TrainingError: The last value is no number.
     """
-    known = flatten_keys(logs)
-    if path not in known and (may_lack or is_to_come(logs, path)):
-        return ()
+    known = dict(flatten_items(logs))
     if path not in known:
+        if may_lack or is_to_come(logs, path):
+            return ()
         raise UnknownPathError(
             f"{where}: {unknown('log', path, known)} Add the hook that writes it, such as "
             f"MonitorScores(..., name='validation')."
         )
-    values = find_log(logs, path)
+    values = known[path]
     last = values[-1] if len(values) else 0.0
     if not (is_number(last) or isinstance(last, (bool, np.bool_)) or _is_scalar(last)):
         raise TrainingError(f"{where}: expected numbers in the log {path!r}, got {shown(last)}.")
