@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from brainstorm.layers.base_layer import Layer
@@ -52,7 +52,8 @@ class WindowLayer(Layer):
         self.padding = padded_sides(kwargs.get("padding", 0), len(self.axes))
         *image, _ = self.in_shapes["default"].feature_shape
         if kwargs.get("ceil_mode"):
-            self.padding = up_to_last_cell(image, self.kernel_size, self.stride, self.padding)
+            axes = image, self.kernel_size, self.stride, self.padding
+            self.padding = tuple(map(up_to_last_cell, *axes))
         return tuple(map(self._count, self.axes, image, range(len(image))))
 
     @property
@@ -83,21 +84,12 @@ class WindowLayer(Layer):
         return (size + added - extent) // self.stride[axis] + 1
 
 
-def up_to_last_cell(
-    image: Sequence[int],
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[tuple[int, int]],
-) -> Sides:
-    """Return the padding with which the number of windows is rounded up, not down.
+def up_to_last_cell(size: int, kernel: int, step: int, sides: tuple[int, int]) -> tuple[int, int]:
+    """Return the padding of an axis with which the number of windows is rounded up, not down.
 
     But no window begins after the last cell.
     """
-    found = []
-    for size, kernel, step, (before, after) in zip(
-        image, kernel_size, stride, padding, strict=True
-    ):
-        last = -((kernel - size - before - after) // step)  # number of the last window
-        last -= last * step >= size + before
-        found.append((before, max(0, last * step + kernel - size - before)))
-    return tuple(found)
+    before, after = sides
+    last = -((kernel - size - before - after) // step)  # number of the last window
+    last -= last * step >= size + before
+    return before, max(0, last * step + kernel - size - before)

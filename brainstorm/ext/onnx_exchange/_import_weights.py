@@ -227,7 +227,9 @@ def _pooling(imp: Importer, node: Node) -> Value:
     x, is_up = imp.arrange(value, order), bool(options.get("ceil_mode"))
     if node.kind == "AveragePool" and options.get("count_include_pad") and any(map(any, padding)):
         # Padding that no window needs would be cells in which further windows begin.
-        most = up_to_last_cell(value.shape[2:], kernel, strides, padding) if is_up else padding
+        most = padding
+        if is_up:
+            most = list(map(up_to_last_cell, value.shape[2:], kernel, strides, padding))
         padding = [(a, min(b, end)) for (a, b), (_, end) in zip(padding, most, strict=True)]
         x, padding = imp.add("Padding", x, padding=as_padding(padding)), [(0, 0)] * axes
     made = imp.add(
