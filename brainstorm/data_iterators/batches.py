@@ -149,7 +149,7 @@ class PlannedBatches(DataIterator):
 
     def _draw_epoch(self) -> list[np.ndarray]:
         """Draw a new epoch; return for each batch the indices of its sequences."""
-        batches = self._cut(self._draw_order())
+        batches = self._cut(self._draw_order(), self.batch_size)
         return self._shuffle(batches) if self.shuffle == "batches" else batches
 
     def _draw_order(self) -> np.ndarray:
@@ -161,9 +161,10 @@ class PlannedBatches(DataIterator):
             self.rnd.shuffle(order)
         return order
 
-    def _cut(self, order: np.ndarray) -> list[np.ndarray]:
-        starts = range(0, len(order), self.batch_size)
-        return [order[start : start + self.batch_size] for start in starts]
+    @staticmethod
+    def _cut(whole: Any, size: int) -> list[Any]:
+        """Return slices of an array or list; the last one may be shorter."""
+        return [whole[start : start + size] for start in range(0, len(whole), size)]
 
     def _shuffle(self, parts: list[np.ndarray]) -> list[np.ndarray]:
         return [parts[i] for i in self.rnd.permutation(len(parts))]

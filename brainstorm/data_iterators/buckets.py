@@ -157,12 +157,10 @@ class BucketedMinibatches(PlannedBatches):
         if not self.shuffle:
             return super()._draw_epoch()
         order = self._draw_order()
-        size = self.pool * self.batch_size
-        for start in range(0, len(order), size):
-            part = order[start : start + size]
+        for part in self._cut(order, self.pool * self.batch_size):
             # The last key counts first: T.
             part[:] = part[np.lexsort([self.lengths[time][part] for time in sorted(self.lengths)])]
-        return self._shuffle(self._cut(order))
+        return self._shuffle(self._cut(order, self.batch_size))
 
     def _get_batch(self, indices: np.ndarray) -> Batch:
         most = {time: lengths[indices].max() for time, lengths in self.lengths.items()}

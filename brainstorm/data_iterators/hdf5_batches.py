@@ -108,22 +108,17 @@ class Hdf5Minibatches(PlannedBatches):
     def _draw_epoch(self) -> list[np.ndarray]:
         if self.shuffle is not True or self.weights is not None:
             return super()._draw_epoch()
-        size = self.chunk_size or self.batch_size
-        order = np.arange(self.sample_size)
-        order = np.concatenate(
-            self._shuffle([order[start : start + size] for start in range(0, len(order), size)])
-        )
-        size = self.window * self.batch_size
-        for start in range(0, len(order), size):
-            self.rnd.shuffle(order[start : start + size])
-        return self._cut(order)
+        chunks = self._cut(np.arange(self.sample_size), self.chunk_size or self.batch_size)
+        order = np.concatenate(self._shuffle(chunks))
+        for part in self._cut(order, self.window * self.batch_size):
+            self.rnd.shuffle(part)
+        return self._cut(order, self.batch_size)
 
     # -- reading ----------------------------------------------------------------------------------
 
     def _make_batches(self, epoch: list[np.ndarray], given: int) -> Iterator[Batch]:
-        windows = [epoch[i : i + self.window] for i in range(0, len(epoch), self.window)]
         done, given = divmod(given, self.window)
-        windows = windows[done:]
+        windows = self._cut(epoch, self.window)[done:]
         if not windows:
             return
         self._file.check()
