@@ -35,33 +35,17 @@ def require_class_indices(
     with np.errstate(invalid="ignore"):  # NaN compares as false, so it is found
         right = (array >= 0) & (array < classes) & (array == np.floor(array))
     expected = f"class indices, whole numbers in [0, {classes})"
-    _require(layer, port, array, right, expected, remedy)
+    require(layer, port, array, right, expected, remedy)
 
 
-def require_probabilities(layer: Layer, port: str, array: np.ndarray) -> None:
-    """Check that external data for the input `port` are in [0, 1].
-
-    Raises:
-        LayerValidationError: Some are not; the message names the first.
-    """
-    with np.errstate(invalid="ignore"):
-        right = (array >= 0) & (array <= 1)
-    remedy = "Give 0 and 1 for no and yes."
-    _require(layer, port, array, right, "probabilities in [0, 1]", remedy)
-
-
-def require_finite(layer: Layer, port: str, array: np.ndarray, remedy: str) -> None:
-    """Check that external data for the input `port` are finite.
+def require(
+    layer: Layer, port: str, array: np.ndarray, right: np.ndarray, expected: str, remedy: str
+) -> None:
+    """Check that external data for the input `port` are `right`, a mask of all their elements.
 
     Raises:
         LayerValidationError: Some are not; the message names the first, and ends in `remedy`.
     """
-    _require(layer, port, array, np.isfinite(array), "finite numbers", remedy)
-
-
-def _require(
-    layer: Layer, port: str, array: np.ndarray, right: np.ndarray, expected: str, remedy: str
-) -> None:
     if not right.all():
         index = tuple(int(i) for i in np.argwhere(~right)[0])
         raise layer.fail(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.handlers.base_handler import Handler
-from brainstorm.layers._checks import require_class_indices, require_probabilities, require_shape
+from brainstorm.layers._checks import require, require_class_indices, require_shape
 from brainstorm.layers._formula import FormulaLayer
 from brainstorm.layers.base_layer import Declared, Structures
 from brainstorm.optree import functions as fn
@@ -51,7 +51,10 @@ class ProbabilityLossLayer(TargetLossLayer):
     def validate_data(self, input_name: str, array: np.ndarray) -> None:
         """Check that targets are in [0, 1]."""
         if input_name == "targets":
-            require_probabilities(self, "targets", array)
+            with np.errstate(invalid="ignore"):
+                right = (array >= 0) & (array <= 1)
+            remedy = "Give 0 and 1 for no and yes."
+            require(self, "targets", array, right, "probabilities in [0, 1]", remedy)
 
 
 class ClassLossLayer(TargetLossLayer):

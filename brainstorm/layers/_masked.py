@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from brainstorm.layers._checks import require_finite
+from brainstorm.layers._checks import require
 from brainstorm.layers.base_layer import Layer
 from brainstorm.structure import BufferView, StructureTemplate
 from brainstorm.utils import Array
@@ -28,4 +28,5 @@ class MaskedLayer(Layer):
 
     def validate_data(self, input_name: str, array: np.ndarray) -> None:
         if input_name == "mask":
-            require_finite(self, input_name, array, "A mask is 0 at steps that do not count.")
+            remedy = "A mask is 0 at steps that do not count."
+            require(self, input_name, array, np.isfinite(array), "finite numbers", remedy)
