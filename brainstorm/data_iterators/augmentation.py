@@ -213,7 +213,10 @@ class RandomCrop(_OfImages):
         self.shape_dict = self.settings
         for name, shape in self.shape_dict.items():
             *image, channels = self.data_shapes[name]
-            if not _fits_into(shape, image):
+            is_pair = isinstance(shape, (tuple, list)) and len(shape) == 2
+            if not is_pair or any(
+                size not in integer(1, limit) for size, limit in zip(shape, image, strict=True)
+            ):
                 raise self._fail(
                     f"expected (rows, columns) from (1, 1) to {tuple(image)}, got {shape!r}", name
                 )
@@ -369,12 +372,3 @@ class MixUp(Wrapper):
 def float_dtype(array: Array) -> np.dtype[Any]:
     """Return the dtype of data as floats: their own if it is a float type, else float32."""
     return array.dtype if array.dtype.kind == "f" else np.dtype(np.float32)
-
-
-def _fits_into(shape: Any, image: list[int]) -> bool:
-    if not isinstance(shape, (tuple, list)) or len(shape) != 2:
-        return False
-    return all(
-        isinstance(size, (int, np.integer)) and 1 <= size <= limit
-        for size, limit in zip(shape, image, strict=True)
-    )
