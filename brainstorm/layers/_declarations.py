@@ -43,21 +43,17 @@ def check_attribute(layer: Any, name: str, value: Any) -> Any:
     is_built_in = type(layer).__module__.startswith("brainstorm.")
     is_known = name.startswith("_") or name in vars(layer) or hasattr(type(layer), name)
     is_option = name in layer.expected_kwargs and (is_built_in or not is_known)
-    if is_option or name in layer.changeable_kwargs:
-        return _change_option(layer, name, value)
-    if is_built_in and not is_known:
-        raise layer.fail(unknown("option that can be changed", name, layer.changeable_kwargs))
-    return value
-
-
-def _change_option(layer: Any, option: str, value: Any) -> Any:
-    if option not in layer.changeable_kwargs:
+    if name in layer.changeable_kwargs:
+        return _set_option(layer, name, value)
+    if is_option:
         raise layer.fail(
             f"it is fixed when the network is built, got {value!r}. Build another network, and "
             f"copy the parameters.",
-            option=option,
+            option=name,
         )
-    return _set_option(layer, option, value)
+    if is_built_in and not is_known:
+        raise layer.fail(unknown("option that can be changed", name, layer.changeable_kwargs))
+    return value
 
 
 def _set_option(layer: Any, option: str, value: Any) -> Any:
