@@ -39,7 +39,6 @@ class DataIterator(ShownAsTree, Seedable):
         length: Number of batches in one epoch; `None` if unknown.
 
     Attributes:
-        length: Number of batches in one epoch; `None` if unknown.
         rnd: The only source of random numbers: its state at the start of an epoch determines it.
         gives_sequences: Whether T is time, and not the number of rows; set by the class.
         per_sequence: Names of the data that are (B, features...).
@@ -47,7 +46,6 @@ class DataIterator(ShownAsTree, Seedable):
     """
 
     __argument_error__ = IteratorValidationError
-    length: int | None
     gives_sequences = False
     per_sequence: frozenset[str] = frozenset()
     over_s: frozenset[str] = frozenset()
@@ -66,7 +64,16 @@ class DataIterator(ShownAsTree, Seedable):
     def __init__(self, data_shapes: Mapping[str, tuple[int, ...]], length: int | None) -> None:
         super().__init__()
         self.data_shapes = dict(data_shapes)
-        vars(self)["length"] = length  # a subclass may make it a property
+        self._length = length
+
+    @property
+    def length(self) -> int | None:
+        """Number of batches in one epoch; `None` if unknown."""
+        return self._length
+
+    @length.setter
+    def length(self, length: int | None) -> None:
+        self._length = length
 
     @safe_repr
     def __repr__(self) -> str:
@@ -232,8 +239,8 @@ class Wrapper(DataIterator):
         self.gives_sequences = iter.gives_sequences
         self.settings = dict(settings)
 
-    @property
-    def length(self) -> int | None:  # type: ignore[override]
+    @property  # type: ignore[misc]
+    def length(self) -> int | None:
         """That of the wrapped iterator."""
         return self.iter.length
 

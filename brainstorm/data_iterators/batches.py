@@ -104,8 +104,8 @@ class PlannedBatches(DataIterator):
                 f"a smaller batch_size, or drop_last=False."
             )
 
-    @property
-    def length(self) -> int:  # type: ignore[override]
+    @property  # type: ignore[misc]
+    def length(self) -> int:
         """Number of batches in one epoch."""
         whole, left = divmod(self.sample_size, self.batch_size)
         return whole + (left > 0 and not self.drop_last)

@@ -95,8 +95,8 @@ class SequenceChunks(Minibatches):
             self.per_sequence |= {ENDS}
             self.data_shapes[ENDS] = (1,)
 
-    @property
-    def length(self) -> int:  # type: ignore[override]
+    @property  # type: ignore[misc]
+    def length(self) -> int:
         """Number of chunks in one epoch; an upper limit if batches are cut."""
         return super().length * -(-self.time_size // self.chunk_length)
 

@@ -53,8 +53,8 @@ class Shard(DataIterator):
         self.per_sequence, self.over_s = source.per_sequence, source.over_s
         self.rnd = source.rnd
 
-    @property
-    def length(self) -> int | None:  # type: ignore[override]
+    @property  # type: ignore[misc]
+    def length(self) -> int | None:
         """That of the source."""
         return self.source.length
 
