@@ -69,7 +69,8 @@ class Formula:
         found = self._given.get(key)
         if found is None:
             if len(self._given) >= MOST_FORMULAS:
-                self._given.pop(list(self._given)[0], None)  # other threads may do so, too
+                oldest, *_ = self._given
+                self._given.pop(oldest, None)  # other threads may do so, too
             function = functools.partial(self.function, **options)
             found = self._given[key] = Formula(function, self.__name__)
         return found
@@ -93,7 +94,8 @@ class Formula:
         trees = list(trees) if type(trees) in (list, tuple) else [trees]
         program = linearise(trees, variables, name=self.__name__)
         if len(self._programs) >= MOST_PROGRAMS:
-            self._programs.pop(list(self._programs)[0], None)
+            oldest, *_ = self._programs
+            self._programs.pop(oldest, None)
         self._programs[key] = program
         return program
 
