@@ -63,9 +63,11 @@ class DataSet:
 
     def read(self) -> Any:
         """Return the array (a number for shape ``()``), or nested lists of texts."""
+        rows = math.prod(itertools.takewhile(bool, self.shape))  # those without elements, too
         if self.dtype is not None:
+            self._file.charge(0 if self._bytes else rows)
             return self._read_array()[()]
-        self._file.charge(TEXT_BYTES * math.prod(self.shape))
+        self._file.charge(TEXT_BYTES * rows)
         array = self._read_array()
         cursor = Cursor(array.tobytes())
         texts = [self._file.text(cursor) for _ in range(array.size)]

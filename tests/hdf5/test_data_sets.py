@@ -106,6 +106,10 @@ def _many_names_of_one_text(file):
     file["x"].id.write_direct_chunk((0,), zlib.compress(reference * size, 9))
 
 
+def _rows_of_nothing(file, dtype):
+    file.create_dataset("x", (2**40, 0), dtype)
+
+
 def _repeated(file, times, name):
     options = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     options.set_chunk((2**20,))
@@ -127,6 +131,8 @@ def _committed(file):
         (_written_terabytes, "a data set lacks chunks, or has too many"),
         (_bomb, "a chunk has fewer bytes than its shape says"),
         (_many_names_of_one_text, "refer to the same bytes again and again"),
+        (lambda f: _rows_of_nothing(f, "f4"), "refer to the same bytes again and again"),
+        (lambda f: _rows_of_nothing(f, h5py.string_dtype()), "the same bytes again and again"),
         (lambda f: _repeated(f, 31, "shuffle"), "a data set has passed the filter shuffle twice"),
         (lambda f: _repeated(f, 2, "deflate"), "a data set has passed the filter deflate twice"),
         (_committed, "in other places|neither numbers nor texts|lacks its shape"),
