@@ -8,7 +8,6 @@ Each property is a function of a `_Harness`, on which small networks are trained
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,6 @@ from brainstorm.handlers.traces import replays_are_enabled
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import FullyConnected
 from brainstorm.network import Network
-from brainstorm.structure.buffers import BufferManager
-from brainstorm.structure.tracing import Traces
 from brainstorm.testing.gradients import PropertyError
 from brainstorm.testing.properties import Properties
 from brainstorm.testing.traced import difference, find_reads, tell_could_be_traced
@@ -149,43 +146,6 @@ def _another(value: float, allowed: Constraint, rnd: np.random.RandomState) -> f
     return other
 
 
-class _Watch(Traces):
-    """The traces of a stepper, and effects other than operations while they are recorded.
-
-    Attributes:
-        count: Number of traces.
-        reads: The operations whose result a replay does not see.
-        changed: The public attributes that were changed.
-    """
-
-    def __init__(self, stepper: Any) -> None:
-        super().__init__()
-        self.stepper, self.count = stepper, 0
-        self.reads: list[str] = []
-        self.changed: list[str] = []
-
-    def run(
-        self,
-        manager: BufferManager,
-        depends: Callable[[], Any],
-        function: Callable[[], None],
-        purpose: Hashable = None,
-    ) -> None:
-        """Do something as usual; see `Traces.run`."""
-
-        def watched() -> None:
-            before = dict(vars(self.stepper))
-            function()
-            self.count += 1
-            trace = manager.handler.running.trace
-            self.reads += find_reads(trace) if trace else []
-            for name, value in vars(self.stepper).items():
-                if not name.startswith("_") and before.get(name, self) is not value:
-                    self.changed.append(name)
-
-        super().run(manager, depends, watched, purpose)
-
-
 # -- the properties ------------------------------------------------------------------------------
 
 
@@ -225,14 +185,16 @@ def _not_traced(harness: _Harness, direct: Course) -> str:
     stepper = harness.copy()
     vars(stepper)["is_traceable"] = True
     harness.start(stepper)
-    watch = stepper._traces = _Watch(stepper)
+    before = dict(vars(stepper))
     course = harness.train(stepper)
-    if not watch.count:
+    for name, value in vars(stepper).items():
+        is_other = name not in stepper.hyperparameters and not name.startswith("_")
+        if is_other and name != "steps" and before.get(name, before) is not value:
+            return f"its steps change the attribute {name!r}, which a replay does not"
+    if not stepper.traces:
         return "its steps are not made by traces"
-    if watch.reads:
-        return f"its steps call {watch.reads[0]}, whose result a replay does not see"
-    if watch.changed:
-        return f"its steps change the attribute {watch.changed[0]!r}, which a replay does not"
+    if reads := [name for trace in stepper.traces.values() for name in find_reads(trace)]:
+        return f"its steps call {reads[0]}, whose result a replay does not see"
     if text := harness.find_difference(course, direct):
         return f"{text}, with replays"
     return ""
