@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from brainstorm.constraints import Constraint, number, one_of, several, whole
@@ -180,6 +181,7 @@ class OneCycle(Schedule):
         return _half_wave(self.largest_value, self.final_value, share)
 
 
+@dataclass(eq=False, repr=False)
 class Exponential(Schedule):
     """Growth or decay: ``initial * factor^k``, kept between `minimum` and `maximum`.
 
@@ -190,25 +192,21 @@ class Exponential(Schedule):
         maximum: Upper limit, or `None`.
     """
 
+    initial_value: float
+    factor: float
+    minimum: float | None = None
+    maximum: float | None = None
+
     __default_values__ = {"minimum": None, "maximum": None}
     __constraints__ = {
         "initial_value": number(),
         "factor": number(0, low_open=True),
     }
 
-    def __init__(
-        self,
-        initial_value: float,
-        factor: float,
-        minimum: float | None = None,
-        maximum: float | None = None,
-    ) -> None:
-        self.initial_value = initial_value
-        self.factor = factor
-        self.minimum = minimum
-        self.maximum = maximum
-        if None not in (minimum, maximum) and minimum > maximum:  # type: ignore[operator]
-            raise self.fail("maximum", f"at least the minimum {minimum!r}", maximum)
+    def __post_init__(self) -> None:
+        low, high = self.minimum, self.maximum
+        if low is not None and high is not None and low > high:
+            raise self.fail("maximum", f"at least the minimum {low!r}", high)
 
     def at(self, k: int) -> float:
         try:
@@ -223,6 +221,7 @@ class Exponential(Schedule):
 _STEPS = several(whole(), "a list of increasing integers >= 1")
 
 
+@dataclass(eq=False, repr=False)
 class MultiStep(Schedule):
     """A staircase: `initial_value`, then ``values[i]`` from count ``steps[i]`` on.
 
@@ -234,6 +233,10 @@ class MultiStep(Schedule):
         values: One value per step.
     """
 
+    initial_value: float
+    steps: Sequence[int]
+    values: Sequence[float]
+
     __constraints__ = {
         "initial_value": number(),
         "steps": Constraint(
@@ -244,10 +247,7 @@ class MultiStep(Schedule):
         "values": several(number(), "a list of finite numbers"),
     }
 
-    def __init__(self, initial_value: float, steps: Sequence[int], values: Sequence[float]) -> None:
-        self.initial_value = initial_value
-        self.steps = steps
-        self.values = values
+    def __post_init__(self) -> None:
         if len(self.steps) != len(self.values):
             raise self.fail("values", f"{len(self.steps)} values, one per step", self.values)
 
@@ -269,6 +269,7 @@ class MultiStep(Schedule):
         return self.values[reached - 1] if reached else self.initial_value
 
 
+@dataclass(eq=False, repr=False)
 class DecreaseAfterEpoch(Schedule):
     """Constant for `T` epochs, then decreasing: ``initial * T / max(epoch_nr + 1, T)``.
 
@@ -276,11 +277,10 @@ class DecreaseAfterEpoch(Schedule):
     therefore falls one epoch earlier; choose a T larger by one.
     """
 
-    __constraints__ = {"initial_value": number(), "T": number(0, low_open=True)}
+    initial_value: float
+    T: float
 
-    def __init__(self, initial_value: float, T: float) -> None:
-        self.initial_value = initial_value
-        self.T = T
+    __constraints__ = {"initial_value": number(), "T": number(0, low_open=True)}
 
     def count(self, epoch_nr: int, update_nr: int, timescale: str, interval: int) -> int:
         """Return the number of epochs, whatever the timescale of the hook."""
@@ -290,6 +290,7 @@ class DecreaseAfterEpoch(Schedule):
         return self.initial_value * self.T / max(k + 1, self.T)
 
 
+@dataclass(eq=False, repr=False)
 class Warmup(Schedule):
     """A straight line up to the first value of another schedule, followed by that schedule.
 
@@ -300,19 +301,16 @@ class Warmup(Schedule):
         initial_value: The value at k = 0.
     """
 
+    num_changes: int
+    then: float | Callable[..., float]
+    initial_value: float = 0.0
+
     __default_values__ = {"initial_value": 0.0}
     __constraints__ = {
         "num_changes": whole(),
         "then": Constraint("a finite number or a schedule", lambda v: callable(v) or v in number()),
         "initial_value": number(),
     }
-
-    def __init__(
-        self, num_changes: int, then: float | Callable[..., float], initial_value: float = 0.0
-    ) -> None:
-        self.num_changes = num_changes
-        self.then = then
-        self.initial_value = initial_value
 
     def _at_call(self, now: _Call) -> float:
         k = self.count(*now[:4])
@@ -326,6 +324,7 @@ class Warmup(Schedule):
         return self.initial_value + (goal - self.initial_value) * k / self.num_changes
 
 
+@dataclass(eq=False, repr=False)
 class ReduceOnPlateau(Schedule):
     """Multiplies a value by a factor whenever a log has not improved for some time.
 
@@ -343,6 +342,15 @@ class ReduceOnPlateau(Schedule):
         criterion: ``'min'`` or ``'max'``: which values are better; `None`: as the name implies.
     """
 
+    log_name: str
+    initial_value: float
+    factor: float = 0.1
+    patience: int = 10
+    threshold: float = 1e-4
+    cooldown: int = 0
+    minimum: float = 0.0
+    criterion: str | None = None
+
     __default_values__ = {"threshold": 1e-4, "cooldown": 0, "minimum": 0.0, "criterion": None}
     __constraints__ = {
         **dict.fromkeys(("initial_value", "threshold", "minimum"), number()),
@@ -351,27 +359,9 @@ class ReduceOnPlateau(Schedule):
         "criterion": one_of(*CRITERIA).or_none(),
     }
 
-    def __init__(
-        self,
-        log_name: str,
-        initial_value: float,
-        factor: float = 0.1,
-        patience: int = 10,
-        threshold: float = 1e-4,
-        cooldown: int = 0,
-        minimum: float = 0.0,
-        criterion: str | None = None,
-    ) -> None:
-        self.log_name = log_name
-        self.initial_value = initial_value
-        self.factor = factor
-        self.patience = patience
-        self.threshold = threshold
-        self.cooldown = cooldown
-        self.minimum = minimum
-        self.criterion = criterion
-        if (criterion or criterion_of(log_name)) is None:
-            raise self.fail("criterion", f"'min' or 'max' for {log_name!r}", criterion)
+    def __post_init__(self) -> None:
+        if (self.criterion or criterion_of(self.log_name)) is None:
+            raise self.fail("criterion", f"'min' or 'max' for {self.log_name!r}", self.criterion)
 
     def _at_call(self, now: _Call) -> float:
         """Return the value for the current content of the log.
