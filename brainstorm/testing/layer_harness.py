@@ -20,7 +20,7 @@ from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.error_places import naming_places
 from brainstorm.structure.generators import streams_of
-from brainstorm.structure.layout import create_layout
+from brainstorm.structure.layout import VIEWS, create_layout
 from brainstorm.structure.null_buffers import NullBuffer
 from brainstorm.testing.layer_neighbours import surround
 from brainstorm.testing.reference_handler import ReferenceHandler
@@ -152,17 +152,8 @@ class LayerHarness:
     @cached_property
     def _structures(self) -> Mapping[str, BufferStructure]:
         """All buffers, by path."""
-        layer = self.layer
-        categories = {
-            "inputs": layer.in_shapes,
-            "outputs": layer.out_shapes,
-            "parameters": layer.parameter_shapes,
-            "internals": layer.internal_shapes,
-            "input_deltas": layer.in_shapes,
-            "output_deltas": layer.out_shapes,
-            "gradients": layer.parameter_shapes,
-        }
-        return {f"{c}.{name}": s for c, named in categories.items() for name, s in named.items()}
+        shapes = {category: getattr(self.layer, name) for category, name in VIEWS.items()}
+        return {f"{c}.{name}": s for c, named in shapes.items() for name, s in named.items()}
 
     def paths(self, *categories: str) -> list[str]:
         """Return the paths of all buffers with memory in some of the seven categories."""
@@ -251,15 +242,13 @@ class LayerHarness:
 
         They are exact in the handler's dtype.
         """
+        given = {path: self.buffers[path] for path in self.paths("inputs", "parameters")}
+        given |= {f"context.{path}": self.context(path) for path in self.context_paths}
         values = {}
-        for path in self.paths("inputs", "parameters"):
-            # Inputs have their names as keys, parameters their paths.
+        for path, array in given.items():
+            # Inputs have their names as keys, others their paths.
             source = self.sources.get(path.removeprefix("inputs."), _normal)
-            shape = tuple(self.buffers[path].shape)
-            values[path] = source(shape, rnd) if callable(source) else source
-        for path in self.context_paths:
-            source, shape = self.sources.get(f"context.{path}", _normal), self.context(path).shape
-            values[f"context.{path}"] = source(tuple(shape), rnd) if callable(source) else source
+            values[path] = source(tuple(array.shape), rnd) if callable(source) else source
         for path in self.persistent_paths:
             values[path] = np.abs(_normal(tuple(self.buffers[path].shape), rnd)) + 0.5
         dtype = self.handler.dtype
