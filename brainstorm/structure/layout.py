@@ -20,8 +20,7 @@ of the features 5 and 6 of hub 3: ``hub_array[..., 5:7]``, once that has its pla
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from brainstorm.errors import NetworkValidationError, unknown
@@ -132,26 +131,13 @@ def get_connections(layers: Layers) -> list[Connection]:
 # -- which deltas are needed --------------------------------------------------------------------
 
 
-@dataclass
-class NeededDeltas:
-    """What the backward pass has to compute.
+def find_needed_deltas(layers: Layers, keep_input_deltas: bool = False) -> dict[str, set[str]]:
+    """Return the layers whose backward pass has to run, each with the inputs whose delta it writes.
 
-    Attributes:
-        buffers: (layer, input) pairs whose delta gets memory: the needed ones, and those of layers
-            that cannot skip a delta.
-        layers: Names of the layers whose backward pass has to run.
+    Those are the deltas that lead to a parameter, or all if the layer cannot skip any. Deltas of
+    the Input layer may be wanted too (`keep_input_deltas`). Layers are in topological order.
     """
-
-    buffers: set[tuple[str, str]] = field(default_factory=set)
-    layers: set[str] = field(default_factory=set)
-
-
-def find_needed_deltas(layers: Layers, keep_input_deltas: bool = False) -> NeededDeltas:
-    """Determine, for layers in topological order, which deltas lead to a parameter.
-
-    Those of the Input layer may be wanted too (`keep_input_deltas`).
-    """
-    needed = NeededDeltas()
+    needed: dict[str, set[str]] = {}
     for name, layer in layers.items():
         ports = set(layer.in_shapes) - set(layer.computes_no_input_deltas_for)
         wanted = {
@@ -162,31 +148,28 @@ def find_needed_deltas(layers: Layers, keep_input_deltas: bool = False) -> Neede
         trainable = set(layer.parameter_shapes) - set(layer.computes_no_gradients_for)
         is_wanted_input = keep_input_deltas and not layer.in_shapes
         if trainable or is_wanted_input or wanted:
-            needed.layers.add(name)
-            if not layer.accepts_null_deltas:
-                wanted = ports
-        needed.buffers.update((name, port) for port in wanted)
+            needed[name] = wanted if layer.accepts_null_deltas else ports
     return needed
 
 
-def _leads_to_parameter(connection: Connection, layers: Layers, needed: NeededDeltas) -> bool:
+def _leads_to_parameter(connection: Connection, layers: Layers, needed: Collection[str]) -> bool:
     start = layers[connection.start_layer]
     if connection.output_name.startswith("..parameters"):
         return True
     if connection.output_name in start.takes_no_output_deltas_from:
         return False
-    return connection.start_layer in needed.layers
+    return connection.start_layer in needed
 
 
-def _mark_null_deltas(layout: Node, layers: Layers, needed: NeededDeltas) -> None:
+def _mark_null_deltas(layout: Node, layers: Layers, needed: Mapping[str, Collection[str]]) -> None:
     written = {
         (c.start_layer, c.output_name)
         for c in get_connections(layers)
-        if (c.end_layer, c.input_name) in needed.buffers
+        if c.input_name in needed.get(c.end_layer, ())
     }
     for name, layer in layers.items():
         for port in layer.in_shapes:
-            if (name, port) not in needed.buffers:
+            if port not in needed.get(name, ()):
                 by_nature = port in layer.computes_no_input_deltas_for
                 layout[name]["input_deltas"][port]["@null"] = (
                     f"layer {name!r} computes no delta for this input."
@@ -194,7 +177,7 @@ def _mark_null_deltas(layout: Node, layers: Layers, needed: NeededDeltas) -> Non
                     else NULL_REASON
                 )
         for output in layer.out_shapes:
-            if name not in needed.layers and (name, output) not in written:
+            if name not in needed and (name, output) not in written:
                 layout[name]["output_deltas"][output]["@null"] = NULL_REASON
 
 

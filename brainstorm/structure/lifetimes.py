@@ -17,7 +17,7 @@ layers, and outputs that are not connected.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from brainstorm.errors import NetworkValidationError, unknown
@@ -27,7 +27,6 @@ from brainstorm.structure.hubs import Hub
 from brainstorm.structure.layout import (
     BACKWARD_VIEWS,
     VIEWS,
-    NeededDeltas,
     Node,
     create_layout,
     find_needed_deltas,
@@ -59,7 +58,9 @@ def plan_memory(
     return hubs, layout
 
 
-def _write_lifetimes(hubs: list[Hub], layout: Node, layers: Layers, needed: NeededDeltas) -> None:
+def _write_lifetimes(
+    hubs: list[Hub], layout: Node, layers: Layers, needed: Collection[str]
+) -> None:
     nodes = dict(gather_array_nodes(layout))
     used: list[list[int]] = [[] for _ in hubs]
     for path, position in itertools.chain(_uses(layers, needed), _uses_of_copies(layers, nodes)):
@@ -76,12 +77,12 @@ def _write_lifetimes(hubs: list[Hub], layout: Node, layers: Layers, needed: Need
             nodes[path]["@lives"] = text
 
 
-def _uses(layers: Layers, needed: NeededDeltas) -> Iterator[tuple[str, int]]:
+def _uses(layers: Layers, needed: Collection[str]) -> Iterator[tuple[str, int]]:
     """Yield (path, position) for all uses of buffers by layers in their passes."""
     end = 2 * len(layers) - 1
     for forward, (name, layer) in enumerate(layers.items()):
         used_backward: set[str] = set()
-        if name in needed.layers:
+        if name in needed:
             # A backward pass may write to any internal, even if it reads none.
             used_backward = {*layer.needs_in_backward, *BACKWARD_VIEWS, "internals"}
         for category, shapes in VIEWS.items():

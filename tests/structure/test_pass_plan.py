@@ -116,7 +116,7 @@ class Rehearsal:
         )
         for connection in get_connections(self.layers):
             source, sink = get_backward_connection(connection, self.layers)
-            if "@null" not in self.nodes[sink] and connection.end_layer in self.needed.layers:
+            if "@null" not in self.nodes[sink] and connection.end_layer in self.needed:
                 counts[source] += 1
         return counts
 
