@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, overload
 
 import numpy as np
@@ -220,12 +221,7 @@ class Network(NetworkPasses, Describable):
         if key not in self._predictions:
             self._predictions[key] = Prediction.of(self.layers, *key)
         outputs, needed, given, missing = self._predictions[key]
-
-        def compute() -> None:
-            for name in missing:
-                self.handler.fill(self.buffer.Input.outputs[name], 0.0)
-            self.forward_layers(needed)
-
+        compute = partial(self.forward_layers, needed, missing=missing)
         given_data = {name: self._apart(data[name]) for name in given}
         parts: dict[str, list[np.ndarray]] = {path: [] for path in outputs}
         for batch, *sizes in split_batch(given_data, self._check_data, batch_size):

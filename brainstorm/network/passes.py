@@ -162,9 +162,12 @@ class NetworkPasses(NetworkParameters):
         names: Sequence[str],
         context: Sequence[Array | None] | None = None,
         past: Mapping[str, BufferView] | None = None,
+        missing: Collection[str] = (),
     ) -> None:
-        """Run some layers forward, not in training mode; see `Passes.forward`."""
+        """Run some layers forward, outside training, with 0 for missing inputs; see `Passes`."""
         with self._buffer_manager.turn:
+            for name in missing:
+                self.handler.fill(self.buffer.Input.outputs[name], 0.0)
             self._passes.forward(names, False, context, past)
 
     def backward_pass(self, accumulate: bool = False, modify: bool = True) -> None:

@@ -98,8 +98,7 @@ class StepByStep:
         """Return the output (B, ...) after the last of the first steps (T, B, ...)."""
         net, wanted = self.net, self.prediction
         net.provide_external_data(data, all_inputs=False)
-        self._clear_missing()
-        net.forward_layers(wanted.needed)
+        net.forward_layers(wanted.needed, missing=wanted.missing)
         self._position = net.handler.zeros((net.batch_size, 1))
         net.handler.fill(self._position, float(net.time_size))
         for layer in self._layers:
@@ -117,14 +116,9 @@ class StepByStep:
 
     def _step(self) -> None:
         net, handler = self.net, self.net.handler
-        self._clear_missing()
-        net.forward_layers(self._names, self._context, self._past)
+        net.forward_layers(self._names, self._context, self._past, self.prediction.missing)
         net.get_context(out=self._context)
         handler.add_st(1.0, self._position, self._position)
-
-    def _clear_missing(self) -> None:
-        for name in self.prediction.missing:
-            self.net.handler.fill(self.net.buffer.Input.outputs[name], 0.0)
 
     def _output(self) -> np.ndarray:
         net, wanted = self.net, self.prediction
