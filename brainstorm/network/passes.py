@@ -21,6 +21,7 @@ from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.external_data import DataCheck
 from brainstorm.structure.lifetimes import plan_memory
 from brainstorm.structure.memory import MemoryReport, find_largest_batch, measure_memory
+from brainstorm.structure.pass_plan import find_finished_gradients
 from brainstorm.structure.passes import Passes
 from brainstorm.structure.topology import warn_of_parts
 from brainstorm.structure.tracing import Traces
@@ -195,7 +196,7 @@ class NetworkPasses(NetworkParameters):
 
         In the order of the backward pass; the last layer may be ``''``, the end of the pass.
         """
-        return self._passes.finished_gradients
+        return find_finished_gradients(self._passes.steps(False), self._buffer_manager.layout)
 
     def follow_backward_pass(
         self, functions: Mapping[str, Callable[[], None]], are_queued: bool = False

@@ -15,12 +15,7 @@ from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.error_places import naming_places
 from brainstorm.structure.hubs import last_axis_slice
 from brainstorm.structure.layout import find_needed_deltas
-from brainstorm.structure.pass_plan import (
-    BackwardStep,
-    Interval,
-    find_finished_gradients,
-    plan_backward_pass,
-)
+from brainstorm.structure.pass_plan import BackwardStep, plan_backward_pass
 from brainstorm.utils import Array
 
 
@@ -52,7 +47,7 @@ class Passes(Traceable):
         self.followers: Mapping[str, tuple[Callable[[], None], bool]] = {}
         needed = find_needed_deltas(layers, keep_input_deltas)
         #: The steps of a backward pass, accumulating or not; planned when first needed.
-        self._steps = cache(partial(plan_backward_pass, layers, manager.layout, needed))
+        self.steps = cache(partial(plan_backward_pass, layers, manager.layout, needed))
         self._copied = {
             path: node["@copy_of"] for path, node in manager.nodes.items() if "@copy_of" in node
         }
@@ -114,18 +109,13 @@ class Passes(Traceable):
         gradients = self.manager.views.gradients if self.loss_scale is not None else None
         if gradients is not None and accumulate:
             self.manager.handler.compute(scaled, [gradients, self.loss_scale], [gradients])
-        for step in self._steps(accumulate):
+        for step in self.steps(accumulate):
             self._backward_step(step)
             if step.layer in self.followers:
                 self.manager.handler.call(*self.followers[step.layer])
         if gradients is not None:
             self.manager.handler.compute(unscaled, [gradients, self.loss_scale], [gradients])
         self.manager.position = 2 * len(self.layers) - 1
-
-    @property
-    def finished_gradients(self) -> list[tuple[str, list[Interval]]]:
-        """The parts of the flat gradients that are final after each layer of a backward pass."""
-        return find_finished_gradients(self._steps(False), self.manager.layout)
 
     def _backward_step(self, step: BackwardStep) -> None:
         handler = self.manager.handler
