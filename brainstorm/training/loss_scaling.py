@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,8 +11,8 @@ from brainstorm.constraints import Constraint, number, whole
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
 from brainstorm.hooks.base import check_counts
-from brainstorm.optree import Formula, formula
 from brainstorm.optree import functions as fn
+from brainstorm.optree.formula import formula
 from brainstorm.utils import Array
 
 #: Limits of the scale. It is a power of two, by which numbers are multiplied exactly.
@@ -89,7 +88,8 @@ class LossScaling(Describable):
         scale, good, ok = (self._numbers[i : i + 1] for i in range(3))
         for array, kept in zip(arrays, self._kept, strict=True):
             handler.compute(chosen, [ok, array, kept], [array])
-        handler.compute(_next_scale(self.growth_interval), [ok, scale, good], [scale, good])
+        following = next_scale.given(growth_interval=self.growth_interval)
+        handler.compute(following, [ok, scale, good], [scale, good])
 
     def get_state(self) -> dict[str, Any]:
         """Return the scale and the number of good steps since it changed."""
@@ -126,15 +126,10 @@ def chosen(ok: Any, new: Any, old: Any) -> Any:
     return fn.where(ok, new, old)
 
 
-@functools.cache
-def _next_scale(growth_interval: int) -> Formula:
-    """Return the formula for the scale and the number of good steps after a step."""
-
-    @formula
-    def next_scale(ok: Any, scale: Any, good: Any) -> list[Any]:
-        count = ok * (good + 1)
-        full = fn.greater_equal(count, growth_interval)
-        changed = fn.where(ok, fn.where(full, 2 * scale, scale), 0.5 * scale)
-        return [fn.clip(changed, SMALLEST, LARGEST), fn.where(full, 0 * count, count)]
-
-    return next_scale
+@formula
+def next_scale(ok: Any, scale: Any, good: Any, *, growth_interval: int) -> list[Any]:
+    """Return the scale and the number of good steps after a step."""
+    count = ok * (good + 1)
+    full = fn.greater_equal(count, growth_interval)
+    changed = fn.where(ok, fn.where(full, 2 * scale, scale), 0.5 * scale)
+    return [fn.clip(changed, SMALLEST, LARGEST), fn.where(full, 0 * count, count)]

@@ -6,7 +6,6 @@ the sums for the dependence of the statistics on the input. Each is one small Al
 
 from __future__ import annotations
 
-import functools
 from functools import partial
 from typing import Any
 
@@ -19,7 +18,7 @@ from brainstorm.layers.batch_normalization_layer import (
     moments,
     scaled,
 )
-from brainstorm.optree import Formula, formula
+from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure.buffer_views import BufferView
 
@@ -36,23 +35,17 @@ def own_moments(x: Any, share: Any, *mask: Any) -> list[Any]:
     return [mean, var, fn.where(share > 0, 1 / fn.where(share > 0, share, 1), 0)]
 
 
-@functools.cache
-def normalized(decay: float, epsilon: float) -> Formula:
-    """Return the formula of a training pass, given the moments on all ranks."""
-
-    @formula
-    def values(
-        x: Any, gamma: Any, beta: Any, running_mean: Any, running_var: Any,
-        means: Any, variances: Any, cases: Any,
-    ) -> list[Any]:  # fmt: skip
-        share = cases / fn.maximum(total(cases), 1)
-        mean = total(share * means)
-        var = total(share * (variances + fn.square(means - mean)))
-        is_any = total(cases) > 0
-        followed = follow((running_mean, running_var), (mean, var), is_any, decay)
-        return [*scaled(x - mean, var + epsilon, gamma, beta), *followed]
-
-    return values
+@formula
+def normalized(
+    x: Any, gamma: Any, beta: Any, running_mean: Any, running_var: Any,
+    means: Any, variances: Any, cases: Any, *, decay: float, epsilon: float,
+) -> list[Any]:  # fmt: skip
+    """Return the results of a training pass, given the moments on all ranks."""
+    share = cases / fn.maximum(total(cases), 1)
+    mean = total(share * means)
+    var = total(share * (variances + fn.square(means - mean)))
+    followed = follow((running_mean, running_var), (mean, var), total(cases) > 0, decay)
+    return [*scaled(x - mean, var + epsilon, gamma, beta), *followed]
 
 
 @formula
@@ -110,7 +103,7 @@ class Synchronizer:
         running = [internals.running_mean, internals.running_var]
         outputs = [buffers.outputs.default, internals.centered, internals.x_hat]
         handler.compute(
-            normalized(layer.decay, layer.epsilon),
+            normalized.given(decay=layer.decay, epsilon=layer.epsilon),
             [x, *buffers.parameters, *running, *moments_of_all],
             [*outputs, internals.sigma_b, *running],
         )
