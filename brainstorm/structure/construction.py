@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from brainstorm.display import safe_repr
@@ -140,6 +141,7 @@ class LayerDetails(UniquelyNamed):
         return f"<LayerDetails: {self.name} ({self.layer_type})>"
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class ConstructionWrapper:
     """A layer together with the input and the output for the next ``>>``.
 
@@ -153,19 +155,10 @@ class ConstructionWrapper:
             whole to the layers (each with the input) that it stands for.
     """
 
-    __slots__ = ("entries", "input_name", "layer", "output_name")
-
-    def __init__(
-        self,
-        layer: LayerDetails,
-        input_name: str = "default",
-        output_name: str = "default",
-        entries: Mapping[str, Iterable[ConstructionWrapper]] | None = None,
-    ) -> None:
-        self.layer = layer
-        self.input_name = input_name
-        self.output_name = output_name
-        self.entries = entries
+    layer: LayerDetails
+    input_name: str = "default"
+    output_name: str = "default"
+    entries: Mapping[str, Iterable[ConstructionWrapper]] | None = None
 
     @classmethod
     def create(
