@@ -236,9 +236,13 @@ class BufferManager:
         """Record that a pass begins at a position; shared memory can be read when it has ended.
 
         Raises:
-            NetworkValidationError: It is a backward pass without a forward pass before it; or not
-                directly after its own, and memory is shared.
+            NetworkValidationError: There are no data, or no memory; or it is a backward pass
+                without a forward pass before it, or not directly after its own, and memory is
+                shared.
         """
+        _ = self.views  # raises an error if they were released
+        if self.batch_size == 0:
+            raise NetworkValidationError("there is no data yet: call provide_external_data first.")
         if self.strategy == "compact" and position and self.position != position - 1:
             raise NetworkValidationError(
                 "backward_pass: with memory strategy 'compact' every backward pass needs a forward "

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
-from brainstorm.errors import NetworkValidationError
 from brainstorm.handlers.traces import Traceable
 from brainstorm.optree import formula
 from brainstorm.structure.architecture import INPUT
@@ -48,29 +47,12 @@ class Passes(Traceable):
         needed = find_needed_deltas(layers, keep_input_deltas)
         #: The steps of a backward pass, accumulating or not; planned when first needed.
         self.steps = cache(partial(plan_backward_pass, layers, manager.layout, needed))
-        self._copied = {
-            path: node["@copy_of"] for path, node in manager.nodes.items() if "@copy_of" in node
-        }
-        self._bound: Any = None
-        self._copies: dict[str, list[tuple[Array, Array]]] = {}
         #: Layer to the copied inputs to fill before its forward pass.
-        self._filled: dict[str, list[str]] = {name: [] for name in layers}
-        for path in self._copied:
-            name, category, _ = path.split(".", 2)
-            if category == "inputs":
-                self._filled[name].append(path)
-
-    def _bind(self) -> None:
-        """Look up the arrays of the copies, if memory has moved since the last pass."""
-        views = self.manager.views
-        if self.manager.batch_size == 0:
-            raise NetworkValidationError("there is no data yet: call provide_external_data first.")
-        manager = self.manager
-        if self._bound != (manager.sizes, manager.stamp):
-            self._bound = manager.sizes, manager.stamp
-            self._copies = {
-                sink: _parts_of_copy(views, sink, sources) for sink, sources in self._copied.items()
-            }
+        self._filled = {
+            name: [path for port in layer.in_shapes
+                   if "@copy_of" in manager.nodes[path := f"{name}.inputs.{port}"]]
+            for name, layer in layers.items()
+        }  # fmt: skip
 
     def forward(
         self,
@@ -84,7 +66,6 @@ class Passes(Traceable):
         The state before the first step is `context`, or if that is `None` zero, or as carried on.
         In step-by-step prediction `past` is the state that layers have kept of earlier steps.
         """
-        self._bind()
         self.manager.begin_pass(0)
         handler = self.manager.handler
         with handler.running.at("context"):
@@ -93,7 +74,7 @@ class Passes(Traceable):
             if name == INPUT:
                 continue
             for sink in self._filled[name]:
-                for source, part in self._copies[sink]:
+                for source, part in self._parts_of_copy(sink):
                     handler.copy_to(source, part)
             if past and name in past:
                 self._run(name, "forward_step", past[name])
@@ -104,7 +85,6 @@ class Passes(Traceable):
 
     def backward(self, accumulate: bool) -> None:
         """Run all layers backward that lead to a parameter; may add to the present gradients."""
-        self._bind()
         self.manager.begin_pass(len(self.layers))
         gradients = self.manager.views.gradients if self.loss_scale is not None else None
         if gradients is not None and accumulate:
@@ -124,7 +104,7 @@ class Passes(Traceable):
         if step.layer not in ("", INPUT):
             self._run(step.layer, "backward_pass", step=step)
         for sink, adds in step.copies.items():
-            for (source, part), add in zip(self._copies[sink], adds, strict=True):
+            for (source, part), add in zip(self._parts_of_copy(sink), adds, strict=True):
                 if add:
                     handler.add_tt(source, part, source)
                 else:
@@ -148,18 +128,13 @@ class Passes(Traceable):
             else:
                 handler.call(run)
 
-
-def _parts_of_copy(
-    buffer: BufferView, sink: str, sources: Sequence[str]
-) -> list[tuple[Array, Array]]:
-    """Return (source, part of the sink) pairs for an input that is a copy of several outputs."""
-    target, start, parts = buffer[sink], 0, []
-    rows = target.shape[0]
-    for path in sources:
-        source = buffer[path]
-        if source.shape[0] > rows:  # the context of a recurrent output is not copied
-            source = source[0:rows]
-        stop = start + source.shape[-1]
-        parts.append((source, last_axis_slice(target, start, stop)))
-        start = stop
-    return parts
+    def _parts_of_copy(self, sink: str) -> Iterator[tuple[Array, Array]]:
+        """Yield (source, part of the sink) pairs for an input that is a copy of several outputs."""
+        buffer, start = self.manager.views, 0
+        target = buffer[sink]
+        for path in self.manager.nodes[sink]["@copy_of"]:
+            # The context of a recurrent output is not copied.
+            source = buffer[path][0 : target.shape[0]]
+            stop = start + source.shape[-1]
+            yield source, last_axis_slice(target, start, stop)
+            start = stop
