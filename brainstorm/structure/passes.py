@@ -19,12 +19,6 @@ from brainstorm.utils import Array
 
 
 @formula
-def scaled(g: Any, scale: Any) -> Any:
-    """Return the accumulated gradients, scaled like those to be added."""
-    return g * scale
-
-
-@formula
 def unscaled(g: Any, scale: Any) -> Any:
     """Return the gradients of the loss itself."""
     return g / scale
@@ -88,7 +82,7 @@ class Passes(Traceable):
         self.manager.begin_pass(len(self.layers))
         gradients = self.manager.views.gradients if self.loss_scale is not None else None
         if gradients is not None and accumulate:
-            self.manager.handler.compute(scaled, [gradients, self.loss_scale], [gradients])
+            self.manager.handler.mult_st(self.loss_scale, gradients, gradients)
         for step in self.steps(accumulate):
             self._backward_step(step)
             if step.layer in self.followers:

@@ -11,20 +11,7 @@ from brainstorm.constraints import whole
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
 from brainstorm.hooks.base import check_counts
-from brainstorm.optree.formula import formula
 from brainstorm.utils import Array
-
-
-@formula
-def added(total: Any, g: Any, sequences: Any) -> Any:
-    """Return the sum so far plus the gradients of a batch, which are means over its sequences."""
-    return total + sequences * g
-
-
-@formula
-def mean(total: Any, share: Any) -> Any:
-    """Return the mean of all gradients; ``share`` is one over the number of sequences."""
-    return total * share
 
 
 class GradientAccumulation(Describable):
@@ -94,11 +81,11 @@ class GradientAccumulation(Describable):
 
     def add(self, handler: Any, gradients: Array) -> None:
         """Add the gradients of a batch, by an operation of the handler."""
-        handler.compute(added, [self.total, gradients, self._numbers[0:1]], [self.total])
+        handler.mult_add_st(self._numbers[0:1], gradients, self.total)
 
     def finish(self, gradients: Array) -> None:
         """Write the gradients of all batches, and start again from zero."""
-        self._handler.compute(mean, [self.total, self._numbers[1:2]], [gradients])
+        self._handler.mult_st(self._numbers[1:2], self.total, gradients)
         self._handler.fill(self.total, 0.0)
         self.given = self.sequences = 0
 

@@ -17,15 +17,8 @@ import numpy as np
 
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError, unknown
-from brainstorm.optree.formula import formula
 from brainstorm.training.hyperparameters import NON_NEGATIVE
 from brainstorm.utils import Array
-
-
-@formula
-def decayed(g: Any, p: Any, decay: Any) -> Any:
-    """Return the gradients of the loss plus ``decay / 2`` times the squared parameters."""
-    return g + decay * p
 
 
 @dataclass(eq=False, repr=False)
@@ -271,9 +264,8 @@ class GroupedParameters:
             return
         for _, rows, group in self._find_parts():
             if self._groups[group].weight_decay is not None:
-                g = stepper.gradients[rows]
-                inputs = [g, stepper.parameters[rows], self._decays[group]]
-                stepper.handler.compute(decayed, inputs, [g])
+                given = self._decays[group], stepper.parameters[rows], stepper.gradients[rows]
+                stepper.handler.mult_add_st(*given)
 
 
 def _copy(stepper: Any, **changed: Any) -> Any:

@@ -86,12 +86,6 @@ class MomentumStepper(TrainingStepper):
         return {"rate": self.learning_rate * scale, "momentum": self.momentum}
 
 
-@formula
-def led(p: Any, velocity: Any, momentum: Any) -> Any:
-    """Return the parameters moved along the velocity."""
-    return p + momentum * velocity
-
-
 class NesterovStepper(MomentumStepper):
     """Nesterov's accelerated gradient: gradients are computed where the momentum leads.
 
@@ -102,5 +96,5 @@ class NesterovStepper(MomentumStepper):
     is_traceable = True
 
     def look_ahead(self) -> None:
-        inputs = [self.parameters, self.state["velocity"], self.numbers["momentum"]]
-        self.handler.compute(led, inputs, [self.parameters])
+        momentum, velocity = self.numbers["momentum"], self.state["velocity"]
+        self.handler.mult_add_st(momentum, velocity, self.parameters)
