@@ -200,16 +200,13 @@ class Network(NetworkPasses, Describable):
         is_one = not isinstance(output_name, (list, tuple))
         names: Any = [output_name] if is_one else output_name
         wanted = tuple(check_output_name(n) or check_output_name(self.output_name) for n in names)
-        passes = [wanted] if is_one or not self._overwrites_outputs else [(n,) for n in wanted]
+        passes = [wanted]
+        if not is_one and (self.shares_memory or any(a.is_inplace for a in self.layers.values())):
+            passes = [(n,) for n in wanted]  # an output may be lost within its pass
         found: dict[str, np.ndarray] = {}
         for together in passes:
             found |= self._predict(data, together, batch_size)
         return found.popitem()[1] if is_one else found
-
-    @property
-    def _overwrites_outputs(self) -> bool:
-        """Whether an output may be lost within the pass that computes it."""
-        return self.shares_memory or any(layer.is_inplace for layer in self.layers.values())
 
     def _predict(
         self, data: Array | Data, wanted: tuple[str | None, ...], batch_size: int

@@ -170,18 +170,14 @@ class NetworkParameters(NetworkMemory):
     def apply_gradient_modifiers(self) -> None:
         """Apply the gradient modifiers to the gradients."""
         for layer, parameter, modifier in each_modifier(self.gradient_modifiers):
-            run = partial(self._modify_gradient, layer, parameter, modifier)
+            views = self.buffer[layer]
+            arrays = views.parameters[parameter], views.gradients[parameter]
+            run = partial(apply_to_gradient, modifier, self.handler, *arrays)
             with self.handler.running.at(f"{layer}, {type(modifier).__name__} of {parameter}"):
                 if modifier.is_traceable:
                     run()
                 else:
                     self.handler.call(run)
-
-    def _modify_gradient(self, layer: str, parameter: str, modifier: Any) -> None:
-        views = self.buffer[layer]
-        apply_to_gradient(
-            modifier, self.handler, views.parameters[parameter], views.gradients[parameter]
-        )
 
     # -- statistics -----------------------------------------------------------------------------
 
