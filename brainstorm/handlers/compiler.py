@@ -152,7 +152,6 @@ def _known_flags(machine: str, directory: Path) -> Flags | None:
 
 def _new_flags(command: tuple[str, ...], machine: str, directory: Path) -> Flags:
     """Find the flags that a compiler supports, and store them in the cache."""
-    global _is_cold
     try:
         with tempfile.TemporaryDirectory(dir=directory, prefix="build-") as work:
             flags = find_flags(command, Path(work))
@@ -163,7 +162,6 @@ def _new_flags(command: tuple[str, ...], machine: str, directory: Path) -> Flags
         for name, text in flags._asdict().items()
     )
     _build_library(command, flags, source, _hash(machine), directory)
-    _is_cold = True
     return flags
 
 
@@ -178,17 +176,6 @@ class _State(threading.local):
 
 
 _state = _State()
-#: Whether the cache was empty, and has not been found to have everything since; None: not known.
-_is_cold: bool | None = None
-
-
-def is_cold() -> bool:
-    """Return whether many sources may have to be compiled, which is faster at once."""
-    global _is_cold
-    if _is_cold is None:
-        _is_cold = False
-        _compiler_here()  # may find that it is
-    return _is_cold
 
 
 @contextlib.contextmanager
@@ -203,8 +190,6 @@ def collecting(wanted: Sources | None) -> Iterator[None]:
 
 def compile_all(wanted: Sources) -> None:
     """Compile sources side by side, the longest first; errors are raised by `load`."""
-    global _is_cold
-    _is_cold = bool(wanted)
 
     def compile_one(given: tuple[str, str]) -> None:
         with contextlib.suppress(MissingDependencyError):

@@ -52,7 +52,6 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(directory))
     monkeypatch.setattr(compiler, "_known", {})
     monkeypatch.setattr(compiler, "_failures", {})
-    monkeypatch.setattr(compiler, "_is_cold", None)
     return directory
 
 

@@ -35,6 +35,7 @@ class Lane(Primitives):
         packed: Place of a matrix to its copy; see `brainstorm.handlers.native.packed_products`.
         refusals: Reasons why programs have no kernel.
         wanted: Sources of the kernels that calls still need, if these are built to be listed only.
+        is_new: Whether kernels may have to be compiled: some were missing when last listed.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Lane(Primitives):
         self.refusals = refusals
         self.packed: dict[Hashable, Any] = {}
         self.wanted: Sources | None = None
+        self.is_new = True
         self.memo = self._new_memo()
         renew_after_fork(self)
 

@@ -184,12 +184,15 @@ class NativeHandler(Lowering, NumpyHandler):
         return calls
 
     def trace(self, function: Callable[[], None]) -> Trace:
-        if compiler.is_cold():  # all that it needs is compiled at once, before it runs
-            with self.tracing(runs=False), self.lane.listing() as wanted:
+        lane = self.lane
+        if lane.is_new and compiler.is_available():
+            # All that is not in the cache of kernels is compiled at once, before it runs.
+            with self.tracing(runs=False), lane.listing() as wanted:
                 with compiler.collecting(wanted):
                     prepare()
                 function()
             compiler.compile_all(wanted)
+            lane.is_new = bool(wanted)
         return super().trace(function)
 
     def compile(self, calls: Sequence[Callable[[], Any]]) -> Sequence[Callable[[], Any]]:
