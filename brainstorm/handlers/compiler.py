@@ -201,6 +201,8 @@ def compile_all(wanted: Sources) -> None:
         pool = ThreadPoolExecutor(default_threads())
         try:
             list(pool.map(compile_one, sorted(wanted, key=lambda given: -len(given[0]))))
+        except RuntimeError:
+            pass  # no thread can be started, such as at exit: `load` compiles the rest
         finally:  # Ctrl-C
             pool.shutdown(cancel_futures=True)
 

@@ -249,6 +249,12 @@ def test_an_interrupted_compilation_ends_and_is_done_again(cache, monkeypatch):
     assert traces == 1
 
 
+@needs_compiler
+def test_where_no_thread_can_be_started_kernels_are_compiled_later(cache):
+    code = f"from {__name__} import *; atexit.register(lambda: print(trained_steps()[0]))"
+    assert in_process(f"import atexit; {code}") == ("1\n", "")
+
+
 def no_space(source, target):
     raise OSError(28, "No space left on device")
 
