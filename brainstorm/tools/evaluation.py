@@ -14,6 +14,7 @@ from brainstorm.errors import NetworkValidationError, ValidationError
 from brainstorm.files import hdf5_file
 from brainstorm.interrupts import interruptible
 from brainstorm.network.network import check_network
+from brainstorm.network.parameters import put_values
 from brainstorm.randomness import RandomState
 from brainstorm.scorers import (
     aggregate_losses_and_scores,
@@ -138,8 +139,7 @@ def merge_statistics(network: Any, gather: Callable[[Any], list[Any]]) -> None:
     paths = network.statistics_paths
     parts = gather([network.get(path) for path in paths])
     if len(parts) > 1:
-        for path, *values in zip(paths, *parts, strict=True):
-            network.handler.set_from_numpy(network.buffer[path], sum(values))
+        put_values(network, {path: sum(v) for path, *v in zip(paths, *parts, strict=True)})
 
 
 def extract(network: Any, iter: Any, buffer_names: str | Sequence[str]) -> dict[str, np.ndarray]:
