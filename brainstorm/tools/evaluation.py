@@ -24,7 +24,7 @@ from brainstorm.scorers import (
 )
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.view_tree import find_array
-from brainstorm.utils import Array, as_array, get_brainstorm_info, is_number
+from brainstorm.utils import Array, as_array, is_number
 
 # -- running a network over data -----------------------------------------------------------------
 
@@ -179,9 +179,7 @@ def extract_and_save(
     Raises:
         ValidationError: As in `extract`; the file is not changed then.
     """
-    with hdf5_file(file_name) as out:
-        out.attrs["info"] = get_brainstorm_info()
-        out.attrs["format"] = b"Buffers file v1.0"
+    with hdf5_file(file_name, kind="Buffers file") as out:
         batches = _extract_batches(network, iter, buffer_names)
         while True:
             with interruptible():

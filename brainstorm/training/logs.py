@@ -24,9 +24,7 @@ from brainstorm.files import hdf5_file, read_file
 from brainstorm.hdf5 import Group, MalformedError
 from brainstorm.hooks.base import check_counts, find_log
 from brainstorm.training.number_list import NumberList
-from brainstorm.utils import flatten_items, flatten_keys, get_brainstorm_info
-
-FORMAT = "Logs file v1.0"
+from brainstorm.utils import flatten_items, flatten_keys
 
 #: From how many floats or ints on a list becomes a `NumberList`.
 LONG = 4096
@@ -134,9 +132,7 @@ class Logs(dict[str, Any]):
         Raises:
             TrainingError: A list holds something that a data set cannot; the message names it.
         """
-        with hdf5_file(file, track_order=True) as out:
-            out.attrs["info"] = get_brainstorm_info()
-            out.attrs["format"] = FORMAT.encode()
+        with hdf5_file(file, kind="Logs file", track_order=True) as out:
             _write_group(out, self, "")
 
     @classmethod
