@@ -75,12 +75,10 @@ class Exporter:
     def plain(self, path: str) -> str:
         """Return the tensor (T, B, features...) of an output such as ``'Hidden.default'``."""
         if path not in self._plain:
-            features = self._features(path)
-            spatial = range(2, len(features) + 1)
-            tensor = self._first[path]
-            if spatial:
+            structure, tensor = self._structure(path), self._first[path]
+            features = structure.feature_shape
+            if spatial := range(2, len(features) + 1):
                 tensor = self.body.op("Transpose", tensor, perm=[0, *spatial, 1])
-            structure = self._structure(path)
             if structure.scales_with_time:
                 sizes = self.sizes(structure.time)
                 shape = self.body.op("Concat", sizes, self.body.constant(list(features)), axis=0)
@@ -92,7 +90,7 @@ class Exporter:
     def first(self, path: str) -> str:
         """Return the tensor (T * B, C, ...) of an output."""
         if path not in self._first:
-            features = self._features(path)
+            features = self._structure(path).feature_shape
             tensor = self.body.reshape(self._plain[path], [-1, *features])
             if len(features) > 1:
                 last = len(features)
@@ -105,9 +103,6 @@ class Exporter:
             return self._joined[path]
         layer, _, output = path.partition(".")
         return self.net.layers[layer].get_shape(f"outputs.{output}")
-
-    def _features(self, path: str) -> tuple[int, ...]:
-        return self._structure(path).feature_shape
 
     def sizes(self, time: str) -> str:
         """Return the tensor that holds T and B, or S and B."""
