@@ -41,7 +41,6 @@ class MpiTeam(Team):
         self._divided: dict[int, tuple[Any, Any]] = {}  # by id: the iterator, and its shard
 
     def working(self) -> contextlib.AbstractContextManager[Any]:
-        """Return the context of a training: an error inside it ends the job."""
         return self.world.working()
 
     def divide(self, iters: Mapping[str, Any], hooks: Sequence[Any]) -> dict[str, Any]:
