@@ -65,11 +65,12 @@ def generate(
     rnd = RandomState(seed)
     with net.alone():
         writer = StepByStep(net, data.prediction, data.steps)
-        probabilities = writer.begin(data.first())
+        probabilities = writer.begin(data.batch(data.classes, 0))
         for t in range(steps):
             written.append(_draw(probabilities, float(temperature), rnd))
             if t < steps - 1:
-                probabilities = writer.go_on(data.step(t, written[t].reshape((1, -1, 1))))
+                drawn = written[t].reshape((1, -1, 1))
+                probabilities = writer.go_on(data.batch(drawn, len(data.classes) + t))
     return np.array(written, int).reshape((steps, *data.given_shape[1:]))
 
 
@@ -135,15 +136,8 @@ class _Data:
             f"{self.prediction.path!r} {format_shape(outputs.shape)}."
         )
 
-    def first(self) -> dict[str, np.ndarray]:
-        """Return the given classes as data."""
-        return self._batch(self.classes, 0)
-
-    def step(self, number: int, classes: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the classes generated at a step, (1, B, 1), as data."""
-        return self._batch(classes, len(self.classes) + number)
-
-    def _batch(self, classes: np.ndarray, start: int) -> dict[str, np.ndarray]:
+    def batch(self, classes: np.ndarray, start: int) -> dict[str, np.ndarray]:
+        """Return classes (T, B, 1) as data, with the others from a step on."""
         rows = slice(start, start + len(classes))
         values = classes
         if self.is_vector:
