@@ -129,10 +129,10 @@ class Exporter:
             return f"{ends[0].start_layer}.{ends[0].output_name}"
         joined = f"{self.layer.name} inputs.{port}"
         self._joined[joined] = self.layer.in_shapes[port]
-        self._join([path.replace(".outputs.", ".") for path in paths], joined)
+        self.join([path.replace(".outputs.", ".") for path in paths], joined)
         return joined
 
-    def _join(self, paths: Sequence[str], joined: str) -> None:
+    def join(self, paths: Sequence[str], joined: str) -> None:
         """Concatenate channels, in the common layout of all of them."""
         is_first = all(path in self._first for path in paths)
         known, get, axis = (
@@ -159,11 +159,6 @@ class Exporter:
         is_first = all(path in self._first for path in paths)
         get, put = (self.first, self.put_images) if is_first else (self.plain, self.put)
         put(write(self.body, *map(get, paths)))
-
-    def merge(self) -> None:
-        """Add the concatenation of all inputs."""
-        paths = [self.source(port) for port in self.layer.in_shapes]
-        self._join(paths, f"{self.layer.name}.default")
 
     def put(self, tensor: str, output: str = "default") -> None:
         """Set the tensor (T, B, features...) of an output."""

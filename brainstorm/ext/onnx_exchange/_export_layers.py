@@ -244,7 +244,7 @@ def _formula(layer: Any, body: Body, given: Mapping[str, str]) -> list[str]:
 
 @writes("Merge")
 def _merge(e: Exporter, layer: Any) -> None:
-    e.merge()
+    e.join([e.source(port) for port in layer.in_shapes], f"{layer.name}.default")
 
 
 @writes("Split")
