@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 
+from brainstorm.constraints import integer, number
 from brainstorm.errors import MissingDataError, ValidationError, shown
 from brainstorm.network.network import Network, check_network
 from brainstorm.network.steps import StepByStep, has_steps
@@ -16,7 +15,7 @@ from brainstorm.randomness import RandomState
 from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.buffer_structure import BufferStructure, format_shape
 from brainstorm.structure.prediction import Prediction
-from brainstorm.utils import as_array, is_number
+from brainstorm.utils import as_array
 
 
 def generate(
@@ -59,7 +58,12 @@ def generate(
         MissingDataError: A mask that the prediction depends on is missing.
     """
     check_network("generate", net)
-    _check_numbers(steps, temperature)
+    wanted = {"steps": (steps, integer(0)), "temperature": (temperature, number(0))}
+    for name, (value, allowed) in wanted.items():
+        if value not in allowed:
+            raise ValidationError(
+                f"generate, {name}: expected {allowed.expected}, got {shown(value)}."
+            )
     data = _Data(net, start, steps)
     written: list[np.ndarray] = []
     rnd = RandomState(seed)
@@ -72,15 +76,6 @@ def generate(
                 drawn = written[t].reshape((1, -1, 1))
                 probabilities = writer.go_on(data.batch(drawn, len(data.classes) + t))
     return np.array(written, int).reshape((steps, *data.given_shape[1:]))
-
-
-def _check_numbers(steps: Any, temperature: Any) -> None:
-    if not isinstance(steps, Integral) or isinstance(steps, bool) or steps < 0:
-        raise ValidationError(f"generate, steps: expected an int >= 0, got {shown(steps)}.")
-    if not is_number(temperature) or not 0 <= temperature < math.inf:
-        raise ValidationError(
-            f"generate, temperature: expected a finite number >= 0, got {shown(temperature)}."
-        )
 
 
 class _Data:
