@@ -9,24 +9,7 @@ or L2DecayLayer.
 
 from __future__ import annotations
 
-from brainstorm import (
-    Network,
-    Trainer,
-    __version__,
-    create_from_description,
-    data_iterators,
-    generate_architecture,
-    get_description,
-    global_rnd,
-    handlers,
-    hooks,
-    initializers,
-    layers,
-    scorers,
-    tools,
-    training,
-    value_modifiers,
-)
+from brainstorm import *
 from brainstorm.data_iterators import *
 from brainstorm.handlers import *
 from brainstorm.hooks import *

@@ -64,11 +64,7 @@ class Constraint:
 
     def or_none(self) -> Constraint:
         """Return the constraint that accepts `None` too."""
-        return Constraint(
-            lambda: f"{self.expected} or None",
-            lambda v: v is None or self.accepts(v),
-            convert=lambda v: None if v is None else self.convert(v),
-        )
+        return _one_of_kinds([self, _KINDS["None"]])
 
     def required(self) -> Constraint:
         """Return the constraint for an option that has no default."""
@@ -220,9 +216,8 @@ def constraints_of_arguments(init: Callable[..., None]) -> dict[str, Constraint]
 
 
 def _one_of_kinds(kinds: list[Constraint]) -> Constraint:
-    words = " or ".join(dict.fromkeys(kind.expected for kind in kinds))
     return Constraint(
-        words,
+        lambda: " or ".join(dict.fromkeys(kind.expected for kind in kinds)),
         lambda v: any(v in kind for kind in kinds),
         convert=lambda v: next(kind for kind in kinds if v in kind).convert(v),
     )

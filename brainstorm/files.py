@@ -52,7 +52,7 @@ __all__ = [
 PathLike = str | os.PathLike[str]
 
 #: Kind of file to the major version that is written, which is the newest that can be read.
-VERSIONS = {"Network file": 2, "Run file": 1, "Logs file": 1}
+VERSIONS = {"Network file": 2, "Run file": 1, "Logs file": 1, "Buffers file": 1}
 
 #: Longer lists of floats or ints are written as arrays.
 LONG_LIST = 64
@@ -123,12 +123,15 @@ class _Unfailing(io.FileIO):
 
 
 @contextlib.contextmanager
-def hdf5_file(filename: PathLike, copies: Iterable[PathLike] = (), **options: Any) -> Iterator[Any]:
+def hdf5_file(
+    filename: PathLike, copies: Iterable[PathLike] = (), kind: str = "", **options: Any
+) -> Iterator[Any]:
     """Yield an HDF5 file that becomes `filename` at the end, atomically.
 
     Args:
         filename: The file.
         copies: Other files that get the same content, see `atomic_file`.
+        kind: One of `VERSIONS`, which is noted in the file; empty for data of the user.
         **options: Of `h5py.File`.
 
     Signals wait until it is written, except where the block is `interruptible`.
@@ -140,6 +143,9 @@ def hdf5_file(filename: PathLike, copies: Iterable[PathLike] = (), **options: An
         try:
             # HDF5 calls methods of the target, and errors of signal handlers there would be lost.
             with uninterrupted(), h5py.File(target, "w", **options) as file:
+                if kind:
+                    file.attrs["format"] = f"{kind} v{VERSIONS[kind]}.0".encode()
+                    file.attrs["info"] = get_brainstorm_info()
                 yield file
         finally:
             if target.failure is not None:
@@ -148,8 +154,8 @@ def hdf5_file(filename: PathLike, copies: Iterable[PathLike] = (), **options: An
 
 def write_network_file(filename: PathLike, content: NetworkFile) -> None:
     """Write a network file atomically."""
-    with hdf5_file(filename) as file:
-        _write_network(file, "Network file", content, compression="gzip")
+    with hdf5_file(filename, kind="Network file") as file:
+        _write_network(file, content, compression="gzip")
 
 
 def write_run_file(filename: PathLike, content: RunFile, copies: Iterable[PathLike] = ()) -> None:
@@ -167,20 +173,16 @@ def write_run_file(filename: PathLike, content: RunFile, copies: Iterable[PathLi
     state = _pack(content.state, "", arrays)
     check_nesting("state", state)  # here and below, as when it is read
     check_nesting("trainer", content.trainer)
-    with hdf5_file(filename, copies) as file:
-        _write_network(file, "Run file", content.network)
+    with hdf5_file(filename, copies, "Run file") as file:
+        _write_network(file, content.network)
         file["trainer"] = json.dumps(content.trainer, allow_nan=False).encode()
         file["state"] = json.dumps(state).encode()
         for name, array in arrays.items():
             file[f"arrays/{name}"] = array
 
 
-def _write_network(
-    file: Any, kind: str, content: NetworkFile, compression: str | None = None
-) -> None:
+def _write_network(file: Any, content: NetworkFile, compression: str | None = None) -> None:
     check_nesting("description", content.description)
-    file.attrs["format"] = f"{kind} v{VERSIONS[kind]}.0".encode()
-    file.attrs["info"] = get_brainstorm_info()
     if content.comment:
         file.attrs["comment"] = str(content.comment).encode(errors="replace")
     file["description"] = json.dumps(content.description, allow_nan=False).encode()

@@ -13,7 +13,6 @@ import numpy as np
 
 from brainstorm.constraints import number
 from brainstorm.errors import NetworkValidationError, ValidationError, shown
-from brainstorm.forks import cached_property
 from brainstorm.handlers.traces import Traceable
 from brainstorm.optree import functions as fn
 from brainstorm.optree.formula import formula
@@ -39,32 +38,6 @@ __all__ = [
 Handler = Any
 
 
-class _Scratch:
-    """The array that a modifier needs on the handler.
-
-    Copies start empty: every copy of a modifier is for a parameter of its own.
-    """
-
-    def __init__(self) -> None:
-        self._handler: Handler = None
-        self._content: np.ndarray | None = None
-        self._array: Array = None
-
-    def get(self, handler: Handler, content: np.ndarray) -> Array:
-        """Return an array with the content; a new one if either argument is another object.
-
-        The content becomes read-only: a change would be ignored.
-        """
-        if handler is not self._handler or content is not self._content:
-            content.flags.writeable = False
-            self._array = handler.create_from_numpy(np.asarray(content, handler.dtype))
-            self._handler, self._content = handler, content
-        return self._array
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Scratch:
-        return _Scratch()
-
-
 class _Modifier(Traceable, Seedable):
     """Common base of both kinds of modifiers.
 
@@ -74,17 +47,29 @@ class _Modifier(Traceable, Seedable):
         rnd: Source of random numbers.
     """
 
-    __undescribed__: Any = {"_scratch"}
+    __undescribed__: Any = {"_held"}
 
     layer_name: str | None = None
     view_name: str | None = None
+    _held: tuple[Handler, np.ndarray | None, Array] = (None, None, None)
 
     def __init__(self) -> None:
         super().__init__()
 
-    @cached_property
-    def _scratch(self) -> _Scratch:
-        return _Scratch()
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state without the array: every copy is for a parameter of its own."""
+        return {name: value for name, value in vars(self).items() if name != "_held"}
+
+    def _array_on(self, handler: Handler, content: np.ndarray) -> Array:
+        """Return an array of a handler with the content, the same for the same two objects.
+
+        The content becomes read-only: a change would be ignored.
+        """
+        if handler is not self._held[0] or content is not self._held[1]:
+            content.flags.writeable = False
+            array = handler.create_from_numpy(np.asarray(content, handler.dtype))
+            self._held = handler, content, array
+        return self._held[2]
 
     def _check(self, fits: bool, what: str) -> None:
         if not fits:
@@ -248,8 +233,7 @@ class MaskValues(ValueModifier):
             self.mask.shape == tuple(view.shape),
             f"expected a mask of shape {tuple(view.shape)}, got {self.mask.shape}",
         )
-        mask = self._scratch.get(handler, self.mask)
-        handler.mult_tt(view, mask, view)
+        handler.mult_tt(view, self._array_on(handler, self.mask), view)
 
 
 class FreezeValues(ValueModifier):
@@ -293,7 +277,7 @@ class FreezeValues(ValueModifier):
             values.shape == tuple(view.shape),
             f"expected weights of shape {tuple(view.shape)}, got {values.shape}",
         )
-        handler.copy_to(self._scratch.get(handler, values), view)
+        handler.copy_to(self._array_on(handler, values), view)
 
 
 def _numbers(what: str, values: Any) -> np.ndarray:

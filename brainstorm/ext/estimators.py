@@ -23,8 +23,8 @@ from brainstorm.errors import ValidationError, shown
 from brainstorm.ext._tunable_estimator import TunableEstimator
 from brainstorm.handlers import NumpyHandler, get_default_handler
 from brainstorm.hooks import EarlyStopper, Hook, StopAfterEpoch
-from brainstorm.hooks.base import put_values
 from brainstorm.network import Network
+from brainstorm.network.parameters import put_values
 from brainstorm.optional import require
 from brainstorm.tools import create_net_from_spec
 from brainstorm.training import Trainer, TrainingStepper

@@ -22,6 +22,7 @@ from brainstorm.files import NetworkFile, PathLike, opened
 from brainstorm.handlers import Handler
 from brainstorm.network import Network
 from brainstorm.network.network import check_network
+from brainstorm.network.parameters import put_values
 from brainstorm.optional import require
 from brainstorm.utils import check_nesting
 
@@ -108,8 +109,7 @@ def _set_parameters(net: Network, tensors: Mapping[str, np.ndarray], filename: P
         raise FileFormatError(
             f"{os.fspath(filename)!r}: its tensors do not fit its description: {differences}."
         )
-    for path in expected:
-        net.handler.set_from_numpy(net.buffer[path], tensors[path])
+    put_values(net, {path: tensors[path] for path in expected})
 
 
 def _is_parameter(path: str) -> bool:

@@ -25,7 +25,7 @@ from brainstorm.errors import NetworkValidationError, UnknownPathError, shown, u
 from brainstorm.ext._gates import Stacked, stack
 from brainstorm.network import Network
 from brainstorm.network.network import check_network
-from brainstorm.network.parameters import misfits
+from brainstorm.network.parameters import misfits, put_values
 from brainstorm.structure.aliases import find_aliases
 from brainstorm.utils import as_array, product
 
@@ -85,8 +85,7 @@ def load_state_dict(
     problems.extend(_differences(net, values))
     _raise(problems, "load_state_dict")
     with net.alone():
-        for path, array in values.items():
-            net.handler.set_from_numpy(net.buffer[path], array)
+        put_values(net, values)
     return sorted(set(state_dict) - used)
 
 

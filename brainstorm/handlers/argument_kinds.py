@@ -8,37 +8,34 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from brainstorm.constraints import is_int
 from brainstorm.optree.shapes import Shape, reduction
 
 
-def _is_int(value: Any) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
-
-
 def _is_ints(value: Any, count: int) -> bool:
-    return isinstance(value, (tuple, list)) and len(value) == count and all(map(_is_int, value))
+    return isinstance(value, (tuple, list)) and len(value) == count and all(map(is_int, value))
 
 
 def _is_margin(value: Any, axes: int) -> bool:
-    return _is_int(value) or (
+    return is_int(value) or (
         isinstance(value, (tuple, list))
         and len(value) == axes
-        and all(_is_int(item) or _is_ints(item, 2) for item in value)
+        and all(is_int(item) or _is_ints(item, 2) for item in value)
     )
 
 
 def _is_shape(value: Any) -> bool:
     sizes = value if isinstance(value, (tuple, list)) else (value,)
-    return all(_is_int(size) and size >= 0 for size in sizes)
+    return all(is_int(size) and size >= 0 for size in sizes)
 
 
 #: kind -> (description, test). Scalars in memory and arrays are recognized by the handler.
 KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "scalar": ("a number or an array of one element", lambda v: isinstance(v, numbers.Real)),
-    "int": ("an integer", _is_int),
+    "int": ("an integer", is_int),
     "bool": ("True or False", lambda v: isinstance(v, (bool, np.bool_))),
     "activation": ("the name of an activation function", lambda v: isinstance(v, str)),
-    "axis": ("None or an integer", lambda v: v is None or _is_int(v)),
+    "axis": ("None or an integer", lambda v: v is None or is_int(v)),
     "pair": ("two integers", lambda v: _is_ints(v, 2)),
     "triple": ("three integers", lambda v: _is_ints(v, 3)),
     "margin": (

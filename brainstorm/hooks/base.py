@@ -310,17 +310,6 @@ def check_counts(where: str, least: int = 0, **counts: Any) -> None:
             )
 
 
-def take_values(net: Any) -> dict[str, np.ndarray]:
-    """Return copies of everything learned, by path: parameters and running statistics."""
-    return {path: net.get(path) for path in ("parameters", *net.persistent_paths)}
-
-
-def put_values(net: Any, values: Mapping[str, np.ndarray]) -> None:
-    """Write values that `take_values` returned, or some of them."""
-    for path, array in values.items():
-        net.handler.set_from_numpy(net.buffer[path], array)
-
-
 class StandardOutput:
     """The standard output of this moment; what it cannot take is lost, and that is said once.
 

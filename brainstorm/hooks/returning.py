@@ -13,10 +13,11 @@ from brainstorm.constraints import number, whole
 from brainstorm.errors import FileFormatError, see
 from brainstorm.files import RunFile, read_run_file
 from brainstorm.hooks.averaging import AverageWeights
-from brainstorm.hooks.base import Iterators, check_counts, put_values
+from brainstorm.hooks.base import Iterators, check_counts
 from brainstorm.hooks.checkpoints import SaveCheckpoint
 from brainstorm.hooks.modifiers import ModifyStepperAttribute
 from brainstorm.hooks.stoppers import StopOnNan
+from brainstorm.network.parameters import put_values
 
 
 class ReturnToCheckpoint(StopOnNan):

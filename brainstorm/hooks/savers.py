@@ -17,9 +17,10 @@ from brainstorm.describable import create_from_description, get_description
 from brainstorm.disk import FileHold, check_regular
 from brainstorm.errors import FileFormatError, TrainingError
 from brainstorm.files import is_file_of
-from brainstorm.hooks.base import LOG, Hook, Iterators, find_moment, put_values, take_values
+from brainstorm.hooks.base import LOG, Hook, Iterators, find_moment
 from brainstorm.hooks.criteria import LogJudge
 from brainstorm.network import Network
+from brainstorm.network.parameters import put_values, take_values
 from brainstorm.utils import Array
 
 

@@ -11,16 +11,9 @@ import numpy as np
 
 from brainstorm.constraints import number, whole
 from brainstorm.errors import see
-from brainstorm.hooks.base import (
-    Hook,
-    Iterators,
-    check_counts,
-    find_moment,
-    find_values,
-    put_values,
-    take_values,
-)
+from brainstorm.hooks.base import Hook, Iterators, check_counts, find_moment, find_values
 from brainstorm.hooks.criteria import LogJudge
+from brainstorm.network.parameters import put_values, take_values
 
 
 class _Stopper(Hook):

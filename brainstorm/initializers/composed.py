@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from brainstorm.initializers.base_initializer import (
 from brainstorm.utils import Array
 
 
+@dataclass(eq=False, repr=False)
 class LstmOptInit(Initializer):
     """Four equal blocks along the first dimension, one for each part of an LSTM.
 
@@ -26,18 +28,13 @@ class LstmOptInit(Initializer):
         output_gate: Of the last quarter.
     """
 
-    def __init__(
-        self,
-        input_block: Any = 0.0,
-        input_gate: Any = 0.0,
-        forget_gate: Any = 0.0,
-        output_gate: Any = 0.0,
-    ) -> None:
+    input_block: Any = 0.0
+    input_gate: Any = 0.0
+    forget_gate: Any = 0.0
+    output_gate: Any = 0.0
+
+    def __post_init__(self) -> None:
         super().__init__()
-        self.input_block = input_block
-        self.input_gate = input_gate
-        self.forget_gate = forget_gate
-        self.output_gate = output_gate
         for block in self._blocks():
             as_initializer(block)
 

@@ -28,6 +28,7 @@ class _DenseSqrt(Initializer):
     """Uniform values from (-a, a) with a = scale / sqrt(number of connections)."""
 
     _scales: dict[str, float]
+    _counts_fan_out: bool
 
     def __init__(self, scale: str | float = "rel") -> None:
         super().__init__()
@@ -44,13 +45,11 @@ class _DenseSqrt(Initializer):
             )
         return self._scales[scale]
 
-    def _connections(self, shape: Shape) -> int:
-        raise NotImplementedError
-
     def __call__(self, shape: Shape) -> Array:
         """Return uniformly distributed values; the shape needs two dimensions or more."""
         self._assert_atleast2d(shape)
-        bound = self._factor() / math.sqrt(self._connections(shape))
+        connections = product(shape[1:]) + self._counts_fan_out * shape[0]
+        bound = self._factor() / math.sqrt(connections)
         return self.rnd.uniform(-bound, bound, shape)
 
 
@@ -67,9 +66,7 @@ class DenseSqrtFanIn(_DenseSqrt):
     """
 
     _scales = _compute_scales(1)
-
-    def _connections(self, shape: Shape) -> int:
-        return product(shape[1:])
+    _counts_fan_out = False
 
 
 class DenseSqrtFanInOut(_DenseSqrt):
@@ -85,6 +82,4 @@ class DenseSqrtFanInOut(_DenseSqrt):
     """
 
     _scales = _compute_scales(2)
-
-    def _connections(self, shape: Shape) -> int:
-        return shape[0] + product(shape[1:])
+    _counts_fan_out = True

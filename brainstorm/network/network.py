@@ -22,7 +22,7 @@ from brainstorm.handlers.base_handler import Handler
 from brainstorm.layers.base_layer import Layer
 from brainstorm.network.files_2015 import arrays_of_2015
 from brainstorm.network.memory import check_handler
-from brainstorm.network.parameters import misfits
+from brainstorm.network.parameters import misfits, put_values
 from brainstorm.network.passes import Data, NetworkPasses
 from brainstorm.randomness import RandomState
 from brainstorm.structure.architecture import (
@@ -291,8 +291,7 @@ class Network(NetworkPasses, Describable):
             )
         for problem in misfits(net, arrays):
             raise FileFormatError(f"{filename!r}, {problem}.")
-        for path, values in arrays.items():
-            net.handler.set_from_numpy(net.buffer[path], values)
+        put_values(net, arrays)
         return net
 
     def copy(self) -> Network:

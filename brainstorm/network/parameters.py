@@ -219,8 +219,7 @@ class NetworkParameters(NetworkMemory):
             try:
                 yield
             finally:
-                for path, values in kept.items():
-                    self.handler.set_from_numpy(self.buffer[path], values)
+                put_values(self, kept)
 
     @property
     def persistent_paths(self) -> list[str]:
@@ -243,6 +242,17 @@ def each_modifier(modifiers: Modifiers) -> Iterable[tuple[str, str, Any]]:
         for parameter, mods in parameters.items():
             for modifier in mods:
                 yield layer, parameter, modifier
+
+
+def take_values(net: NetworkParameters) -> dict[str, np.ndarray]:
+    """Return copies of everything learned, by path: parameters and running statistics."""
+    return {path: net.get(path) for path in ("parameters", *net.persistent_paths)}
+
+
+def put_values(net: NetworkParameters, values: Mapping[str, np.ndarray]) -> None:
+    """Write values by path, such as those that `take_values` returned."""
+    for path, array in values.items():
+        net.handler.set_from_numpy(net.buffer[path], array)
 
 
 def misfits(net: NetworkParameters, arrays: Mapping[str, np.ndarray]) -> Iterator[str]:

@@ -22,11 +22,6 @@ def draw(harness: LayerHarness, seed: int) -> tuple[np.random.RandomState, Value
     return rnd, harness.sample(rnd), harness.sample_out_deltas(rnd)
 
 
-def random_like(arrays: Values, rnd: np.random.RandomState) -> Values:
-    """Return random arrays of the same shapes."""
-    return {path: rnd.normal(size=array.shape) for path, array in arrays.items()}
-
-
 def run_passes(
     harness: LayerHarness,
     values: Values,

@@ -24,7 +24,6 @@ from brainstorm.testing.layer_passes import (
     check_buffer,
     compare_all_with_differences,
     draw,
-    random_like,
     run_passes,
 )
 from brainstorm.testing.properties import Properties
@@ -158,22 +157,23 @@ def gradients_equal_central_differences(harness: LayerHarness, seed: int) -> Non
 @LAYER_PROPERTIES
 def deltas_and_gradients_are_added_to(harness: LayerHarness, seed: int) -> None:
     """What was there before the backward pass is part of the sum."""
-    rnd, values, out_deltas = draw(harness, seed)
-    alone = run_passes(harness, values, out_deltas)
-    before = random_like(alone, rnd)
-    together = run_passes(harness, values, out_deltas, before)
-    for path, old in before.items():
-        check_buffer(harness, path, together[path], alone[path] + old)
+    _check_sums(harness, seed, [[]])
 
 
 @LAYER_PROPERTIES
 def first_writers_overwrite(harness: LayerHarness, seed: int) -> None:
     """Where declared, alone and all together: the result does not depend on what was there."""
+    paths = harness.delta_paths + harness.gradient_paths
+    can = [path for path in paths if path.partition(".")[0] in harness.layer.can_overwrite]
+    _check_sums(harness, seed, [can, *([path] for path in can if len(can) > 1)])
+
+
+def _check_sums(harness: LayerHarness, seed: int, groups: Iterable[list[str]]) -> None:
+    """Check what is left of old deltas and gradients, if those of each group are overwritten."""
     rnd, values, out_deltas = draw(harness, seed)
     alone = run_passes(harness, values, out_deltas)
-    before = random_like(alone, rnd)
-    can = [path for path in alone if path.partition(".")[0] in harness.layer.can_overwrite]
-    for group in [can, *([path] for path in can if len(can) > 1)]:
+    before = {path: rnd.normal(size=array.shape) for path, array in alone.items()}
+    for group in groups:
         result = run_passes(harness, values, out_deltas, before, overwritten=group)
         for path, old in before.items():
             check_buffer(harness, path, result[path], alone[path] + (0.0 if path in group else old))

@@ -14,6 +14,7 @@ from brainstorm.errors import NetworkValidationError, ValidationError
 from brainstorm.files import hdf5_file
 from brainstorm.interrupts import interruptible
 from brainstorm.network.network import check_network
+from brainstorm.network.parameters import put_values
 from brainstorm.randomness import RandomState
 from brainstorm.scorers import (
     aggregate_losses_and_scores,
@@ -23,7 +24,7 @@ from brainstorm.scorers import (
 )
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.view_tree import find_array
-from brainstorm.utils import Array, as_array, get_brainstorm_info, is_number
+from brainstorm.utils import Array, as_array, is_number
 
 # -- running a network over data -----------------------------------------------------------------
 
@@ -138,8 +139,7 @@ def merge_statistics(network: Any, gather: Callable[[Any], list[Any]]) -> None:
     paths = network.statistics_paths
     parts = gather([network.get(path) for path in paths])
     if len(parts) > 1:
-        for path, *values in zip(paths, *parts, strict=True):
-            network.handler.set_from_numpy(network.buffer[path], sum(values))
+        put_values(network, {path: sum(v) for path, *v in zip(paths, *parts, strict=True)})
 
 
 def extract(network: Any, iter: Any, buffer_names: str | Sequence[str]) -> dict[str, np.ndarray]:
@@ -179,9 +179,7 @@ def extract_and_save(
     Raises:
         ValidationError: As in `extract`; the file is not changed then.
     """
-    with hdf5_file(file_name) as out:
-        out.attrs["info"] = get_brainstorm_info()
-        out.attrs["format"] = b"Buffers file v1.0"
+    with hdf5_file(file_name, kind="Buffers file") as out:
         batches = _extract_batches(network, iter, buffer_names)
         while True:
             with interruptible():

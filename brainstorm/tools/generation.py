@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 
+from brainstorm.constraints import integer, number
 from brainstorm.errors import MissingDataError, ValidationError, shown
 from brainstorm.network.network import Network, check_network
 from brainstorm.network.steps import StepByStep, has_steps
@@ -16,7 +15,7 @@ from brainstorm.randomness import RandomState
 from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.buffer_structure import BufferStructure, format_shape
 from brainstorm.structure.prediction import Prediction
-from brainstorm.utils import as_array, is_number
+from brainstorm.utils import as_array
 
 
 def generate(
@@ -59,27 +58,24 @@ def generate(
         MissingDataError: A mask that the prediction depends on is missing.
     """
     check_network("generate", net)
-    _check_numbers(steps, temperature)
+    wanted = {"steps": (steps, integer(0)), "temperature": (temperature, number(0))}
+    for name, (value, allowed) in wanted.items():
+        if value not in allowed:
+            raise ValidationError(
+                f"generate, {name}: expected {allowed.expected}, got {shown(value)}."
+            )
     data = _Data(net, start, steps)
     written: list[np.ndarray] = []
     rnd = RandomState(seed)
     with net.alone():
         writer = StepByStep(net, data.prediction, data.steps)
-        probabilities = writer.begin(data.first())
+        probabilities = writer.begin(data.batch(data.classes, 0))
         for t in range(steps):
             written.append(_draw(probabilities, float(temperature), rnd))
             if t < steps - 1:
-                probabilities = writer.go_on(data.step(t, written[t].reshape((1, -1, 1))))
+                drawn = written[t].reshape((1, -1, 1))
+                probabilities = writer.go_on(data.batch(drawn, len(data.classes) + t))
     return np.array(written, int).reshape((steps, *data.given_shape[1:]))
-
-
-def _check_numbers(steps: Any, temperature: Any) -> None:
-    if not isinstance(steps, Integral) or isinstance(steps, bool) or steps < 0:
-        raise ValidationError(f"generate, steps: expected an int >= 0, got {shown(steps)}.")
-    if not is_number(temperature) or not 0 <= temperature < math.inf:
-        raise ValidationError(
-            f"generate, temperature: expected a finite number >= 0, got {shown(temperature)}."
-        )
 
 
 class _Data:
@@ -135,15 +131,8 @@ class _Data:
             f"{self.prediction.path!r} {format_shape(outputs.shape)}."
         )
 
-    def first(self) -> dict[str, np.ndarray]:
-        """Return the given classes as data."""
-        return self._batch(self.classes, 0)
-
-    def step(self, number: int, classes: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the classes generated at a step, (1, B, 1), as data."""
-        return self._batch(classes, len(self.classes) + number)
-
-    def _batch(self, classes: np.ndarray, start: int) -> dict[str, np.ndarray]:
+    def batch(self, classes: np.ndarray, start: int) -> dict[str, np.ndarray]:
+        """Return classes (T, B, 1) as data, with the others from a step on."""
         rows = slice(start, start + len(classes))
         values = classes
         if self.is_vector:

@@ -153,21 +153,18 @@ class TrainingStepper(UpdateRule):
                 the network does not have. The state is kept for the next call.
         """
         with uninterrupted():
-            self._start(net)
-
-    def _start(self, net: Any) -> None:
-        if self.learns:
-            self._check_can_learn(net)
-        self._traces = None  # type: ignore[assignment]  # until all has worked
-        restored, shape = self.attach(net), tuple(self.parameters.shape)
-        self._group_parameters(self.groups, restored)
-        self._limit = self.handler.zeros((1,))
-        self._before = self.handler.zeros(shape) if self._replaces("look_ahead") else None
-        for name in _HELPERS:
-            self._start_helper(name)
-        if self.reducer is not None:
-            self.reducer.start(self)
-        self._restored, self._traces = None, Traces()
+            if self.learns:
+                self._check_can_learn(net)
+            self._traces = None  # type: ignore[assignment]  # until all has worked
+            restored, shape = self.attach(net), tuple(self.parameters.shape)
+            self._group_parameters(self.groups, restored)
+            self._limit = self.handler.zeros((1,))
+            self._before = self.handler.zeros(shape) if self._replaces("look_ahead") else None
+            for name in _HELPERS:
+                self._start_helper(name)
+            if self.reducer is not None:
+                self.reducer.start(self)
+            self._restored, self._traces = None, Traces()
 
     def _start_helper(self, name: str) -> None:
         scaling, accumulation = self.loss_scaling, self.accumulation

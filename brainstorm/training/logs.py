@@ -11,7 +11,6 @@ import math
 import os
 from collections.abc import Collection, Mapping
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -24,9 +23,7 @@ from brainstorm.files import hdf5_file, read_file
 from brainstorm.hdf5 import Group, MalformedError
 from brainstorm.hooks.base import check_counts, find_log
 from brainstorm.training.number_list import NumberList
-from brainstorm.utils import flatten_items, flatten_keys, get_brainstorm_info
-
-FORMAT = "Logs file v1.0"
+from brainstorm.utils import flatten_items, flatten_keys
 
 #: From how many floats or ints on a list becomes a `NumberList`.
 LONG = 4096
@@ -116,7 +113,8 @@ class Logs(dict[str, Any]):
         """Return the logs as strict JSON (NaN and infinity as null); also write it to `file`."""
         text = json.dumps(_map_lists(self, _jsonable), indent=2, allow_nan=False)
         if file is not None:
-            _write_text(file, text)
+            with atomic_file(file) as temporary:
+                temporary.write_text(text, encoding="utf-8")
         return text
 
     def to_csv(self, file: str | os.PathLike[str]) -> None:
@@ -126,7 +124,8 @@ class Logs(dict[str, Any]):
         lists = dict(flatten_items(self))
         writer.writerow(lists)
         writer.writerows(zip_longest(*lists.values(), fillvalue=""))
-        _write_text(file, text.getvalue())
+        with atomic_file(file) as temporary:
+            temporary.write_text(text.getvalue(), encoding="utf-8")
 
     def save_as_hdf5(self, file: str | os.PathLike[str]) -> None:
         """Write the logs as nested groups with one data set per list.
@@ -134,9 +133,7 @@ class Logs(dict[str, Any]):
         Raises:
             TrainingError: A list holds something that a data set cannot; the message names it.
         """
-        with hdf5_file(file, track_order=True) as out:
-            out.attrs["info"] = get_brainstorm_info()
-            out.attrs["format"] = FORMAT.encode()
+        with hdf5_file(file, kind="Logs file", track_order=True) as out:
             _write_group(out, self, "")
 
     @classmethod
@@ -208,11 +205,6 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if isinstance(value, (bool, int, str)) else str(value)
-
-
-def _write_text(file: str | os.PathLike[str], text: str) -> None:
-    with atomic_file(file) as temporary:
-        Path(temporary).write_text(text, encoding="utf-8")
 
 
 # -- HDF5: a slash would open a group, so it is quoted in names ----------------------------------

@@ -20,7 +20,7 @@ from brainstorm.hooks import (
     SaveBestNetwork,
     SaveCheckpoint,
 )
-from brainstorm.hooks.base import take_values
+from brainstorm.network.parameters import take_values
 from brainstorm.training import Linear, LossScaling, MomentumStepper
 from brainstorm.training.team import Team
 from tests.trainings import Call, make_trainer, refused, run_threads, spoil

@@ -49,11 +49,8 @@ class GradientSlices:
     def __init__(self, reducer: Any, slice_bytes: int) -> None:
         self.reducer = reducer
         stepper, net = reducer.stepper, reducer.stepper.net
-        for what, value in (
-            ("loss_scaling", stepper.loss_scaling),
-            ("accumulation", stepper.accumulation),
-        ):
-            if value:
+        for what in ("loss_scaling", "accumulation"):
+            if getattr(stepper, what):
                 raise TrainingError(
                     f"Reducer.start: expected no {what} where gradients are summed in slices while "
                     f"they are computed. Leave slice_bytes at None."

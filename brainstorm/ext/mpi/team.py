@@ -14,6 +14,7 @@ from brainstorm.ext.mpi.reducer import Reducer, describe_diverging
 from brainstorm.ext.mpi.shards import digest_of_data, divide
 from brainstorm.ext.mpi.synchronized import synchronize
 from brainstorm.ext.mpi.world import World, agreed, find_world
+from brainstorm.network.parameters import put_values
 from brainstorm.structure.generators import get_generator_states, set_generator_states
 from brainstorm.tools.evaluation import merge_statistics
 from brainstorm.training.base_stepper import TrainingStepper
@@ -40,7 +41,6 @@ class MpiTeam(Team):
         self._divided: dict[int, tuple[Any, Any]] = {}  # by id: the iterator, and its shard
 
     def working(self) -> contextlib.AbstractContextManager[Any]:
-        """Return the context of a training: an error inside it ends the job."""
         return self.world.working()
 
     def divide(self, iters: Mapping[str, Any], hooks: Sequence[Any]) -> dict[str, Any]:
@@ -92,8 +92,7 @@ class MpiTeam(Team):
             synchronize(net, self.reducer)
         if part is not None and "persistent" in part:
             set_generator_states(net, part["generators"], f"the part of rank {self.rank}")
-            for path, values in part["persistent"].items():
-                net.handler.set_from_numpy(net.buffer[path], values)
+            put_values(net, part["persistent"])
             return
         set_generator_states(net, self.share(get_generator_states(net)), "rank 0")
         if self.rank:
@@ -111,8 +110,7 @@ class MpiTeam(Team):
         net = stepper.net
         kept = {path: net.get(path) for path in net.persistent_paths if self._is_local(net, path)}
         stepper.run()
-        for path, values in kept.items():
-            net.handler.set_from_numpy(net.buffer[path], values)
+        put_values(net, kept)
 
     def _is_local(self, net: Any, path: str) -> bool:
         """Return whether a buffer may differ between ranks."""

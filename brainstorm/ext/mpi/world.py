@@ -103,15 +103,8 @@ class World:
 
     def share(self, value: Any) -> Any:
         """Return the Python object of rank 0."""
-        content = np.frombuffer(self.mpi.pickle.dumps(value), np.uint8)
-        size = np.array([content.size])
-        self.broadcast(size)
-        if self.rank:
-            content = np.empty(size[0], np.uint8)
-        elif not content.flags.writeable:
-            content = content.copy()
-        self.broadcast(content)
-        return value if self.rank == 0 else self.mpi.pickle.loads(content.tobytes())
+        first, *_ = self.gather(None if self.rank else value)
+        return first if self.rank else value
 
     # -- waiting ----------------------------------------------------------------------------------
 

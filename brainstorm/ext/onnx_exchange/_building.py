@@ -17,7 +17,7 @@ from brainstorm.ext.onnx_exchange._node import LARGEST, Entry, Node
 from brainstorm.ext.onnx_exchange._values import Value, parts, whole
 from brainstorm.handlers import Handler
 from brainstorm.network import Network
-from brainstorm.network.parameters import misfits
+from brainstorm.network.parameters import misfits, put_values
 from brainstorm.randomness import RandomState
 from brainstorm.structure.architecture import (
     INPUT,
@@ -260,6 +260,5 @@ class Builder:
         }
         for problem in misfits(net, arrays):
             raise NetworkValidationError(f"ONNX model, {problem}.")
-        for path, array in arrays.items():
-            net.handler.set_from_numpy(net.buffer[path], array)
+        put_values(net, arrays)
         return net

@@ -75,12 +75,10 @@ class Exporter:
     def plain(self, path: str) -> str:
         """Return the tensor (T, B, features...) of an output such as ``'Hidden.default'``."""
         if path not in self._plain:
-            features = self._features(path)
-            spatial = range(2, len(features) + 1)
-            tensor = self._first[path]
-            if spatial:
+            structure, tensor = self._structure(path), self._first[path]
+            features = structure.feature_shape
+            if spatial := range(2, len(features) + 1):
                 tensor = self.body.op("Transpose", tensor, perm=[0, *spatial, 1])
-            structure = self._structure(path)
             if structure.scales_with_time:
                 sizes = self.sizes(structure.time)
                 shape = self.body.op("Concat", sizes, self.body.constant(list(features)), axis=0)
@@ -92,7 +90,7 @@ class Exporter:
     def first(self, path: str) -> str:
         """Return the tensor (T * B, C, ...) of an output."""
         if path not in self._first:
-            features = self._features(path)
+            features = self._structure(path).feature_shape
             tensor = self.body.reshape(self._plain[path], [-1, *features])
             if len(features) > 1:
                 last = len(features)
@@ -105,9 +103,6 @@ class Exporter:
             return self._joined[path]
         layer, _, output = path.partition(".")
         return self.net.layers[layer].get_shape(f"outputs.{output}")
-
-    def _features(self, path: str) -> tuple[int, ...]:
-        return self._structure(path).feature_shape
 
     def sizes(self, time: str) -> str:
         """Return the tensor that holds T and B, or S and B."""
@@ -134,10 +129,10 @@ class Exporter:
             return f"{ends[0].start_layer}.{ends[0].output_name}"
         joined = f"{self.layer.name} inputs.{port}"
         self._joined[joined] = self.layer.in_shapes[port]
-        self._join([path.replace(".outputs.", ".") for path in paths], joined)
+        self.join([path.replace(".outputs.", ".") for path in paths], joined)
         return joined
 
-    def _join(self, paths: Sequence[str], joined: str) -> None:
+    def join(self, paths: Sequence[str], joined: str) -> None:
         """Concatenate channels, in the common layout of all of them."""
         is_first = all(path in self._first for path in paths)
         known, get, axis = (
@@ -164,11 +159,6 @@ class Exporter:
         is_first = all(path in self._first for path in paths)
         get, put = (self.first, self.put_images) if is_first else (self.plain, self.put)
         put(write(self.body, *map(get, paths)))
-
-    def merge(self) -> None:
-        """Add the concatenation of all inputs."""
-        paths = [self.source(port) for port in self.layer.in_shapes]
-        self._join(paths, f"{self.layer.name}.default")
 
     def put(self, tensor: str, output: str = "default") -> None:
         """Set the tensor (T, B, features...) of an output."""

@@ -48,17 +48,17 @@ def _embedding(e: Exporter, layer: Any) -> None:
 # -- images ---------------------------------------------------------------------------------------
 
 
+def _by_windows(
+    e: Exporter, layer: Any, kind: str, kernel: Sequence[int], *inputs: str, **options: Any
+) -> str:
+    """Add an operator that looks at windows of images, the first input, and return its output."""
+    options |= {"strides": list(layer.stride), "pads": _pads(layer.padding)}
+    return e.body.op(kind, *inputs, kernel_shape=list(kernel), **options)
+
+
 def _filtered(e: Exporter, layer: Any, kind: str, kernel: Sequence[int], **options: Any) -> None:
-    y = e.body.op(
-        kind,
-        e.images(),
-        e.parameter("W", _channels_first),
-        e.parameter("bias"),
-        kernel_shape=list(kernel),
-        strides=list(layer.stride),
-        pads=_pads(layer.padding),
-        **options,
-    )
+    inputs = e.images(), e.parameter("W", _channels_first), e.parameter("bias")
+    y = _by_windows(e, layer, kind, kernel, *inputs, **options)
     e.put_images(activate(e.body, layer.activation, y))
 
 
@@ -82,14 +82,8 @@ def _pooling(e: Exporter, layer: Any) -> None:
             f"ONNX wants a padding smaller than the window {layer.kernel_size}, got "
             f"{layer.padding}."
         )
-    y = e.body.op(
-        "MaxPool" if layer.type == "max" else "AveragePool",
-        e.images(),
-        kernel_shape=list(layer.kernel_size),
-        strides=list(layer.stride),
-        pads=_pads(layer.padding),
-    )
-    e.put_images(y)
+    kind = "MaxPool" if layer.type == "max" else "AveragePool"
+    e.put_images(_by_windows(e, layer, kind, layer.kernel_size, e.images()))
 
 
 @writes("GlobalPooling2D")
@@ -250,7 +244,7 @@ def _formula(layer: Any, body: Body, given: Mapping[str, str]) -> list[str]:
 
 @writes("Merge")
 def _merge(e: Exporter, layer: Any) -> None:
-    e.merge()
+    e.join([e.source(port) for port in layer.in_shapes], f"{layer.name}.default")
 
 
 @writes("Split")
