@@ -4,7 +4,6 @@ import copy
 import gc
 import pickle
 import textwrap
-import tracemalloc
 import weakref
 
 import numpy as np
@@ -16,6 +15,7 @@ from brainstorm.handlers import DebugHandler, Handler, NumpyHandler
 from brainstorm.optree import Variable
 from brainstorm.optree import functions as fn
 from brainstorm.testing import approx_fprime
+from tests.trainings import allocated
 
 
 @pytest.fixture
@@ -352,16 +352,13 @@ def test_executing_again_allocates_nothing(be):
     x, out, other = be.ones((500, 500)), be.empty((500, 500)), be.zeros((500, 500))
     tree = be.softmax(be.dot(x, x) * 0.001 + x)
     ad = Autodiff(tree, be, next_error=other)
-    for _ in range(2):
+
+    def execute():
         out[:] = tree
         ad.back_prop_grad([x], [out], accumulate=True)
-    tracemalloc.start()
-    try:
-        out[:] = tree
-        ad.back_prop_grad([x], [out], accumulate=True)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+
+    for _ in range(3):
+        _, peak = allocated(execute)
     assert peak < 300_000  # one array has 1 MB
 
 

@@ -1,7 +1,6 @@
 """The network: passes, gradients over every kind of wiring, inspection, files."""
 
 import re
-import tracemalloc
 
 import h5py
 import numpy as np
@@ -54,6 +53,7 @@ from tests.networks import (
     run_passes,
     trainable,
 )
+from tests.trainings import allocated
 
 FLOAT64 = NumpyHandler(np.float64)
 
@@ -504,12 +504,7 @@ def test_a_failing_initialize_changes_nothing():
 
 def test_initialize_needs_memory_for_the_values_and_a_mark_for_each():
     net = Network.from_layer(Input({"default": ("T", "B", 1000)}) >> FullyConnected(1000))
-    tracemalloc.start()
-    try:
-        net.initialize(Gaussian(0.1))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    _, peak = allocated(lambda: net.initialize(Gaussian(0.1)))
     assert peak < 1.2e6 * np.dtype(float).itemsize
 
 
