@@ -118,12 +118,6 @@ def test_input_deltas_on_request(wiring):
         assert deltas[place] == pytest.approx((losses[0] - losses[1]) / (2 * epsilon), rel=1e-4)
 
 
-def test_a_layer_without_parameters_upstream_is_not_run_backward():
-    net = build("frozen start")
-    net.layers["Elementwise"].backward_pass = lambda buffers: 1 / 0
-    run_passes(net)
-
-
 def test_memory_report_and_largest_batch():
     net = build("mlp", NumpyHandler(np.float32))
     report = net.memory(10, 20)
@@ -277,15 +271,6 @@ def test_nan_in_the_data_is_found_by_the_debug_handler():
     data["default"][1, 0, 2] = np.nan
     with pytest.raises(HandlerValidationError, match="NaN"):
         net.provide_external_data(data)
-
-
-def test_handler_errors_name_the_layer():
-    net = build("mlp")
-    for array in net.buffer.Projection.parameters:
-        net.handler.set_from_numpy(array, np.full(array.shape, 1e308))
-    place = r"layer 'Projection' \(FullyConnected\), forward pass, outputs.default: "
-    with np.errstate(all="ignore"), pytest.raises(HandlerValidationError, match=place):
-        forward(net)
 
 
 # -- looking inside -------------------------------------------------------------------------------
@@ -442,15 +427,6 @@ def test_closing():
     ):
         with pytest.raises(NetworkValidationError, match="the network is closed"):
             use()
-
-
-def test_buffers_can_be_set_by_name(net):
-    net.buffer.Projection.parameters.bias[:] = 7
-    assert (net.get("Projection.parameters.bias") == 7).all()
-    for path in net.buffer.paths("FullyConnected_*.parameters.*"):
-        net.buffer[path][...] = 0
-    values = net.get("parameters")
-    assert ((values == 7).sum(), np.count_nonzero(values)) == (3, 3 + 3 * 4)
 
 
 # -- parameters -----------------------------------------------------------------------------------
