@@ -79,10 +79,10 @@ def test_constrain_l2_norm_of_rows_and_filters(shape, limit, scale, seed):
     [(np.float32, s) for s in (1e-30, 1e-20, 1.0, 1e19, 1e30)] + [(np.float64, 1e200)],
 )
 def test_norms_of_any_size_are_constrained(dtype, scale):
-    handler, rows = NumpyHandler(dtype), np.array([[3.0, 4.0], [0.0, 0.0], [-0.3, 0.4]])
+    handler, rows = NumpyHandler(dtype), np.array([[-3.0, -4.0], [0.0, 0.0], [-0.3, 0.4]])
     view = handler.create_from_numpy(rows * scale)
     vm.ConstrainL2Norm(1.0 * scale)(handler, view)
-    np.testing.assert_allclose(view / dtype(scale), [[0.6, 0.8], [0, 0], [-0.3, 0.4]], 1e-6)
+    np.testing.assert_allclose(view / dtype(scale), [[-0.6, -0.8], [0, 0], [-0.3, 0.4]], 1e-6)
     before = view.copy()
     vm.ConstrainL2Norm(1e300)(handler, view)
     np.testing.assert_array_equal(view, before)
