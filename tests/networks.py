@@ -6,6 +6,7 @@ from brainstorm import layers as bl
 from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.initializers import Gaussian
 from brainstorm.network import Network
+from brainstorm.testing import approx_fprime
 
 
 def wire_input(features=(4,), targets=(1,)):
@@ -167,17 +168,14 @@ def data_for(net, T=3, B=2, seed=3):
 
 def numerical_gradients(net, epsilon=1e-5, **pass_arguments):
     """Return central differences of the total loss for every parameter."""
+
+    def total_loss(parameters):
+        net.handler.set_from_numpy(net.buffer.parameters, parameters)
+        net.forward_pass(training_pass=True, **pass_arguments)
+        return net.get_loss_values()["total_loss"]
+
     start = net.get("parameters")
-    gradients = np.zeros_like(start)
-    for i in range(start.size):
-        values = []
-        for step in (epsilon, -epsilon):
-            moved = start.copy()
-            moved[i] += step
-            net.handler.set_from_numpy(net.buffer.parameters, moved)
-            net.forward_pass(training_pass=True, **pass_arguments)
-            values.append(net.get_loss_values()["total_loss"])
-        gradients[i] = (values[0] - values[1]) / (2 * epsilon)
+    gradients = approx_fprime(start, total_loss, epsilon)
     net.handler.set_from_numpy(net.buffer.parameters, start)
     return gradients
 

@@ -4,7 +4,6 @@ import copy
 import gc
 import pickle
 import textwrap
-import tracemalloc
 import weakref
 
 import numpy as np
@@ -16,6 +15,7 @@ from brainstorm.handlers import DebugHandler, Handler, NumpyHandler
 from brainstorm.optree import Variable
 from brainstorm.optree import functions as fn
 from brainstorm.testing import approx_fprime
+from tests.trainings import allocated
 
 
 @pytest.fixture
@@ -348,52 +348,17 @@ def test_numpy_scalars_are_numbers_and_arrays_are_no_operands(be):
 # -- execution -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [3, 300])
-def test_the_right_side_is_computed_before_any_write(be, n):
-    x = random(be, n, n)
-    a = x.get()
-    x[:] = x.T + x
-    np.testing.assert_allclose(x.get(), a + a.T)
-    x[:] = a
-    x[1:] = x[:-1] * 2
-    np.testing.assert_allclose(x.get(), np.concatenate([a[:1], 2 * a[:-1]]))
-    x[:] = a
-    x[:] = x[::-1]
-    np.testing.assert_array_equal(x.get(), a[::-1])
-    x[:] = be.dot(x, x)
-    np.testing.assert_allclose(x.get(), a[::-1] @ a[::-1], rtol=1e-3, atol=1e-3)
-
-
-def test_programs_are_built_once_and_end_with_their_trees(be):
-    x, out = be.ones((4, 4)), be.empty((4, 4))
-    tree = be.tanh(x) * x
-    out[:] = tree
-    wide = be.empty((3, 4, 4))
-    wide[:] = tree
-    programs = list(tree.__dict__["programs"].values())
-    out[:], wide[:] = tree, tree
-    assert len(programs) == 2
-    assert list(map(id, tree.__dict__["programs"].values())) == list(map(id, programs))
-    program = weakref.ref(programs[0])
-    del tree, programs
-    gc.collect()
-    assert program() is None
-
-
 def test_executing_again_allocates_nothing(be):
     x, out, other = be.ones((500, 500)), be.empty((500, 500)), be.zeros((500, 500))
     tree = be.softmax(be.dot(x, x) * 0.001 + x)
     ad = Autodiff(tree, be, next_error=other)
-    for _ in range(2):
+
+    def execute():
         out[:] = tree
         ad.back_prop_grad([x], [out], accumulate=True)
-    tracemalloc.start()
-    try:
-        out[:] = tree
-        ad.back_prop_grad([x], [out], accumulate=True)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+
+    for _ in range(3):
+        _, peak = allocated(execute)
     assert peak < 300_000  # one array has 1 MB
 
 
@@ -430,20 +395,8 @@ def test_gradients_through_views_of_one_tensor(be64, make):
     np.testing.assert_allclose(ad.get_grad_asnumpyarray([part])[0], expected.T[1:, 1:], atol=1e-6)
 
 
-def test_disjoint_slices_are_variables_of_their_own(be64):
-    gates = random(be64, 4, 6)
-    a, b = gates[:, :3], gates[:, 3:]
-    da, db = Autodiff(be64.tanh(a) * b, be64).get_grad_asnumpyarray([a, b])
-    x, y = gates.get()[:, :3], gates.get()[:, 3:]
-    np.testing.assert_allclose(da, (1 - np.tanh(x) ** 2) * y)
-    np.testing.assert_allclose(db, np.tanh(x))
-    # another object for the same view is the same variable
-    np.testing.assert_array_equal(
-        Autodiff(be64.tanh(a) * b, be64).get_grad_asnumpyarray([gates[:, 3:]])[0], db
-    )
-
-
 def test_autodiff_is_a_type_and_keeps_nothing_alive(be):
+    """Nor do programs live longer than their trees."""
     x = be.ones((2, 2))
     watched = []
     for _ in range(5):
@@ -451,7 +404,8 @@ def test_autodiff_is_a_type_and_keeps_nothing_alive(be):
         ad = Autodiff(tree, be)
         assert isinstance(ad, Autodiff)
         (found,) = ad.get_grad_tensor([x])
-        watched += [weakref.ref(ad), weakref.ref(found)]
+        found[:] = tree
+        watched += map(weakref.ref, (ad, found, *tree.__dict__["programs"].values()))
     del tree, ad, found
     gc.collect()
     assert not any(reference() for reference in watched)

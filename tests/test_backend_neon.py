@@ -13,9 +13,7 @@ from brainstorm.handlers import (
     NativeHandler,
     NumpyHandler,
     PyCudaHandler,
-    compiler,
 )
-from brainstorm.handlers.native.calls import Kernel
 from tests import cudashim
 
 HANDLERS = {
@@ -487,20 +485,3 @@ def test_an_array_of_indices_picks_and_is_differentiated(be):
         np.testing.assert_array_equal(got(tree), expected)
     (gradient,) = Autodiff(x[i], be).get_grad_asnumpyarray([x])
     np.testing.assert_array_equal(gradient[:, 0], [0, 0, 2, 1])
-
-
-@pytest.mark.skipif(not compiler.found_commands(), reason="NO C COMPILER")
-def test_a_tree_with_a_product_is_one_kernel_before_it_and_one_behind():
-    handler = NativeHandler(seed=1)
-    be = gen_backend(handler)
-    x, w, b = random(be, 200, 150), random(be, 150, 100), random(be, 1, 100)
-    out = be.empty((200, 100))
-    tree = be.tanh(be.dot(be.exp(x) * 0.01, be.square(w) - 1) + b) * 2 + b
-    out[:] = tree
-    a, v, c = (t.get().astype(np.float64) for t in (x, w, b))
-    np.testing.assert_allclose(
-        out.get(), np.tanh(np.exp(a) * 0.01 @ (v**2 - 1) + c) * 2 + c, 1e-4, 1e-4
-    )
-    executor = handler.memo.executors[-1]
-    calls = executor.calls([x.array, w.array, b.array], [out.array], (False,))
-    assert [type(call) is Kernel for call in calls] == [True, False, True]

@@ -23,6 +23,7 @@ from brainstorm.network.steps import StepByStep
 from brainstorm.structure import BufferStructure, ConstructionWrapper
 from brainstorm.structure.prediction import Prediction
 from brainstorm.tools import generate, generation
+from tests.networks import chain, wire_loss
 
 CLASSES = 6
 START = [3, 1, 5, 5]
@@ -51,13 +52,8 @@ def make_network(
 ) -> bs.Network:
     shape = ("B", 1) if per_sequence else ("T", "B", 1)
     inp = bl.Input({"default": ("T", "B", features), "targets": shape})
-    out = bl.SoftmaxCE(name="Out")
     first = bl.Embedding(CLASSES, 4) if features == 1 else bl.FullyConnected(4, "linear")
-    last = inp
-    for layer in (first, *middle, bl.FullyConnected(CLASSES, "linear")):
-        last >>= layer
-    last >> out - "loss" >> bl.Loss()
-    inp - "targets" >> "targets" - out
+    wire_loss(inp, chain(inp, first, *middle, bl.FullyConnected(CLASSES, "linear")))
     net = bs.Network.from_layer(inp, seed=1, handler=handler, **options)
     net.output_name = "Out.outputs.predictions"
     clocks = {n: {"timing": [1, 2, 3, 4]} for n in net.layers if n.startswith("Clock")}
@@ -182,21 +178,10 @@ def test_a_seed_repeats_what_is_written() -> None:
 
 
 def masked_network() -> bs.Network:
-    inp = bl.Input({"default": ("T", "B", 1), "targets": ("T", "B", 1), "mask": ("T", "B", 1)})
-    attention, lstm, out = (
-        bl.MultiHeadSelfAttention(2, causal=True),
-        bl.Lstm(4),
-        bl.SoftmaxCE(name="Out"),
-    )
-    (
-        inp
-        >> bl.Embedding(CLASSES, 4)
-        >> attention
-        >> lstm
-        >> bl.FullyConnected(CLASSES, "linear")
-        >> out
-    )
-    inp - "targets" >> "targets" - out - "loss" >> bl.Loss()
+    inp = bl.Input(dict.fromkeys(("default", "targets", "mask"), ("T", "B", 1)))
+    attention, lstm = bl.MultiHeadSelfAttention(2, causal=True), bl.Lstm(4)
+    layers = bl.Embedding(CLASSES, 4), attention, lstm, bl.FullyConnected(CLASSES, "linear")
+    wire_loss(inp, chain(inp, *layers))
     for layer in (attention, lstm):
         inp - "mask" >> "mask" - layer
     net = bs.Network.from_layer(inp, handler=NumpyHandler(float))
@@ -219,11 +204,10 @@ def test_other_inputs_are_given_for_all_steps_that_are_read(seed: int) -> None:
 def described_network(handler: Handler) -> bs.Network:
     """Return a network that writes about a vector, which it reads at every step."""
     inp = bl.Input({"default": ("T", "B", 1), "targets": ("T", "B", 1), "image": ("B", 3)})
-    both, out = bl.Merge(), bl.SoftmaxCE(name="Out")
+    both = bl.Merge()
     inp >> bl.Embedding(CLASSES, 4) >> "inputs_1" - both
     inp - "image" >> bl.FullyConnected(4, "tanh") >> bl.RepeatOverTime() >> "inputs_2" - both
-    both >> bl.Lstm(4) >> bl.FullyConnected(CLASSES, "linear") >> out - "loss" >> bl.Loss()
-    inp - "targets" >> "targets" - out
+    wire_loss(inp, chain(both, bl.Lstm(4), bl.FullyConnected(CLASSES, "linear")))
     net = bs.Network.from_layer(inp, handler=handler)
     net.initialize(Gaussian(2.0), seed=4)
     return net

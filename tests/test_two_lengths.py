@@ -19,7 +19,6 @@ from brainstorm.layers import (
     FullyConnected,
     Gru,
     Input,
-    Loss,
     Lstm,
     MultiHeadAttention,
     PositionalEncoding,
@@ -29,7 +28,7 @@ from brainstorm.layers import (
     TimePooling,
 )
 from brainstorm.tools import evaluate, extract, generate
-from tests.networks import build, data_for, run_passes
+from tests.networks import build, data_for, run_passes, wire_loss
 
 
 def translator(
@@ -43,14 +42,14 @@ def translator(
     }
     if masked:
         shapes["mask_s"] = ("S", "B", 1)
-    inp, out = Input(shapes), SoftmaxCE(name="Out")
+    inp = Input(shapes)
     encoder = BidirectionalWrapper(Gru, 4, name="Encoder")
     attention = MultiHeadAttention(2, rotary=rotary, name="Attention")
     decoder, both = Lstm(4, name="Decoder"), Add()
     inp - "source" >> Embedding(5, 4) >> PositionalEncoding() >> encoder >> "memory" - attention
     inp >> Embedding(6, 4) >> decoder >> attention >> "inputs_1" - both
-    decoder >> "inputs_2" - both >> FullyConnected(6, "linear") >> out - "loss" >> Loss()
-    inp - "targets" >> "targets" - out
+    decoder >> "inputs_2" - both
+    wire_loss(inp, both >> FullyConnected(6, "linear"))
     if masked:
         for layer in (encoder, attention):
             inp - "mask_s" >> "mask" - layer

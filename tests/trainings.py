@@ -1,10 +1,11 @@
-"""Steppers, trainers, hooks that call a function, threads and forks, for several tests."""
+"""Steppers, trainers, hooks that call a function, threads, forks and memory, for several tests."""
 
 import functools
 import os
 import re
 import signal
 import threading
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -129,6 +130,18 @@ def run_threads(work, count):
         thread.start()
     for thread in threads:
         thread.join()
+
+
+def allocated(function):
+    """Return how many more bytes are held after a call than before, and were at most during it."""
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        function()
+        held, peak = tracemalloc.get_traced_memory()
+        return held - before, peak - before
+    finally:
+        tracemalloc.stop()
 
 
 def in_a_fork(work):

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from threading import Thread
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from brainstorm.handlers import compiler
 from brainstorm.handlers.numpy_memory import address_of
 from brainstorm.handlers.program_specializer import ProgramSpecializer
+from tests.trainings import run_threads
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,11 +22,8 @@ needs_compiler = pytest.mark.skipif(
 
 def in_threads(work, arguments):
     """Call a function with each of the arguments, each in a thread of its own."""
-    threads = [Thread(target=work, args=(argument,)) for argument in arguments]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    given = list(arguments)
+    run_threads(lambda number: work(given[number]), len(given))
 
 
 def in_process(code, environment=os.environ, **more):

@@ -14,9 +14,7 @@ from brainstorm.errors import MissingDependencyError
 from brainstorm.handlers import compiler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.handlers.pycuda.libraries import path_of
-from brainstorm.initializers import Gaussian
 from brainstorm.layers import Gru, Recurrent
-from brainstorm.network import Network
 from brainstorm.testing.handler_arguments import Arguments, Invocation
 from brainstorm.training import MomentumStepper
 from tests.handlers.compiling import (
@@ -28,7 +26,8 @@ from tests.handlers.compiling import (
     run_formulas,
 )
 from tests.handlers.running import in_process, in_threads, needs_compiler
-from tests.networks import classifier
+from tests.networks import batch_for, trainable
+from tests.trainings import run_steps
 
 
 @needs_compiler
@@ -151,16 +150,10 @@ def test_a_full_disk_is_a_missing_compiler_and_none_of_another_directory(
 
 def trained_steps(layer=Recurrent):
     """Train a small network for two steps, and return what it computes."""
-    net = Network.from_layer(classifier(layer(5), features=(4,), classes=3), 1, NativeHandler())
-    net.initialize(Gaussian(0.5), seed=2)
-    rnd, stepper = np.random.RandomState(3), MomentumStepper(0.1, 0.9)
+    net, stepper = trainable(layer(5), handler=NativeHandler()), MomentumStepper(0.1, 0.9)
     stepper.start(net)
-    net.provide_external_data(
-        {"default": rnd.normal(size=(6, 3, 4)), "targets": rnd.randint(0, 3, (6, 3, 1))}
-    )
-    for _ in range(2):
-        stepper.run()
-    return len(stepper.traces), net.handler.get_numpy_copy(net.buffer.parameters)
+    parameters = run_steps(net, stepper, [batch_for(6, 3)] * 2)
+    return len(stepper.traces), parameters
 
 
 @needs_compiler

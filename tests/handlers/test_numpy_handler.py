@@ -15,13 +15,6 @@ def test_too_much_memory_is_a_memory_error():
         NumpyHandler().allocate((2**40, 2**20))
 
 
-def test_copy_to_casts_to_the_same_kind_only():
-    handler = NumpyHandler(np.float32)
-    single = handler.zeros(2)
-    handler.copy_to(np.array([1.5, 2.5]), single)
-    np.testing.assert_array_equal(single, [1.5, 2.5])
-
-
 def test_wrong_types_and_memory_are_refused():
     with pytest.raises(HandlerValidationError, match="expected float32 or float64, got int64"):
         NumpyHandler(np.int64)

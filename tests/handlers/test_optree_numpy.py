@@ -3,7 +3,6 @@
 import copy
 import pickle
 import re
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from brainstorm.optree import functions as fn
 from brainstorm.optree.nodes import build
 from tests.handlers.running import strided
 from tests.optree.test_interpreter import OPTIONS
+from tests.trainings import allocated
 
 
 @pytest.fixture
@@ -85,31 +85,15 @@ def test_nothing_is_allocated_in_steady_state(handler, make):
     program = make()
     inputs = [np.ones(v.shape, v.dtype) for v in program.inputs]
     outputs = [np.zeros(program.shape_of(v), np.float32) for v in program.outputs]
-    for _ in range(2):
-        handler.run_program(program, inputs, outputs, [False, True, False])
-    tracemalloc.start()
-    try:
-        handler.run_program(program, inputs, outputs, [False, True, False])
-        tracemalloc.reset_peak()
-        before, _ = tracemalloc.get_traced_memory()
+
+    def run():
         for _ in range(3):
             handler.run_program(program, inputs, outputs, [False, True, False])
-        after, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert after - before < 20_000  # of Python's own free lists
-    assert peak - before < 300_000  # NumPy's own buffers for conversions; one array has 1.2 MB
 
-
-def memory_after(function):
-    """Return how many bytes are held after a call that were not before."""
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        function()
-        return tracemalloc.get_traced_memory()[0] - before
-    finally:
-        tracemalloc.stop()
+    allocated(run)
+    held, peak = allocated(run)
+    assert held < 20_000  # of Python's own free lists
+    assert peak < 300_000  # NumPy's own buffers for conversions; one array has 1.2 MB
 
 
 def test_memory_is_used_again_along_a_chain(handler):
@@ -119,8 +103,8 @@ def test_memory_is_used_again_along_a_chain(handler):
         tree = fn.tanh(tree @ x)
     program = linearise(tree)
     a, out = np.zeros((256, 256), np.float32), np.zeros((256, 256), np.float32)
-    held = memory_after(lambda: handler.run_program(program, [a], [out], [False]))
-    assert held < 5 * a.nbytes
+    _, peak = allocated(lambda: handler.run_program(program, [a], [out], [False]))
+    assert peak < 5 * a.nbytes
 
 
 def test_memory_is_not_used_again_while_a_view_shows_it(handler):
@@ -154,10 +138,10 @@ def test_many_shapes_do_not_make_memory_climb(handler):
         a = np.zeros((t, b, 50), np.float32)
         handler.run_program(program, [a], [a], [True])
 
-    largest = memory_after(lambda: run(40, 40))
+    largest, _ = allocated(lambda: run(40, 40))
     assert largest > 40 * 40 * 50 * 4
     sizes = range(1, 41, 2)
-    assert memory_after(lambda: [run(t, b) for t in sizes for b in sizes]) < 2 * largest
+    assert allocated(lambda: [run(t, b) for t in sizes for b in sizes])[0] < 2 * largest
 
 
 def test_a_program_that_fails_does_not_spoil_the_next_ones(handler):
@@ -176,7 +160,7 @@ def test_copies_of_handlers_start_without_memory(handler):
     a = np.zeros(100_000, np.float32)
     handler.run_program(program, [a], [a], [False])
     assert len(pickle.dumps(handler)) < 100_000
-    assert memory_after(lambda: copy.deepcopy(handler)) < 100_000
+    assert allocated(lambda: copy.deepcopy(handler))[1] < 100_000
     for twin in (copy.deepcopy(handler), pickle.loads(pickle.dumps(handler))):
         a.fill(0)
         twin.run_program(program, [a], [a], [False])

@@ -1,17 +1,12 @@
-"""Connectionist temporal classification: what it refuses, and that it can be learned."""
+"""Connectionist temporal classification: what it refuses, and what of the inputs counts."""
 
 import numpy as np
 import pytest
 
 from brainstorm.errors import LayerValidationError
-from brainstorm.handlers import NumpyHandler
-from brainstorm.initializers import Gaussian
-from brainstorm.layers import CTC, FullyConnected, Input, Loss, Recurrent
-from brainstorm.network import Network
+from brainstorm.layers import CTC
 from brainstorm.testing import build_layer
-from tests.layers.running import run, run_backward
-
-RND = np.random.RandomState(7)
+from tests.layers.running import run
 
 
 def labels(*rows):
@@ -37,36 +32,14 @@ def test_bad_labels(rows, match):
         layer.validate_data("mask", np.full((3, 1, 1), -np.inf))
 
 
-def test_the_derivative_is_scaled_by_the_delta_of_the_loss():
-    x = RND.normal(size=(4, 3, 3))
-    harness = run(CTC(), {"default": x, "labels": labels([1, 2, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0])})
-    derivative = harness.get("internals.derivative")
-    scale = run_backward(harness)["loss"][:, 0]
-    expected = derivative * scale[:, None]
-    np.testing.assert_allclose(harness.get("input_deltas.default"), expected)
-    blanks = harness.get("outputs.predictions")[:, 2, 0]
-    np.testing.assert_allclose(harness.get("outputs.loss")[2, 0], -np.log(blanks).sum())
-
-
-def test_a_network_learns_what_is_not_aligned():
-    inp = Input({"default": ("T", "B", 2), "labels": ("T", "B", 1), "mask": ("T", "B", 1)})
-    ctc, recurrent = CTC(name="Out"), Recurrent(8)
-    inp >> recurrent >> FullyConnected(3, "linear") >> ctc - "loss" >> Loss()
-    inp - "labels" >> "labels" - ctc
-    inp - "mask" >> "mask" - ctc
-    inp - "mask" >> "mask" - recurrent
-    net = Network.from_layer(inp, seed=1, handler=NumpyHandler(float))
-    net.initialize(Gaussian(0.3))
-    x = np.repeat(np.eye(2)[[0, 1, 0]], 2, axis=0)[:, None].repeat(2, axis=1)
-    mask = np.ones((6, 2, 1))
-    mask[4:, 1] = 0
-    net.provide_external_data(
-        {"default": x, "labels": labels([1, 2, 1, 0, 0, 0], [1, 2, 0, 0, 0, 0]), "mask": mask}
-    )
-    losses = []
-    for _ in range(200):
-        net.forward_pass(training_pass=True)
-        net.backward_pass()
-        losses.append(net.get_loss_values()["total_loss"])
-        net.buffer.parameters[:] -= 0.1 * net.buffer.gradients
-    assert losses[-1] < 0.1 < losses[0]
+def test_steps_that_the_mask_leaves_out_do_not_count():
+    x, rows = np.random.RandomState(7).normal(size=(6, 2, 3)), labels([1, 2, 1, 0, 0, 0], [0] * 6)
+    counts = np.array([True, False, True, True, False, True])
+    mask = np.repeat(counts, 2).reshape(6, 2, 1).astype(float)
+    found = run(CTC(), {"default": x, "labels": rows, "mask": mask})
+    kept = run(CTC(), {"default": x[counts], "labels": rows[:4]})
+    np.testing.assert_allclose(found.get("outputs.loss"), kept.get("outputs.loss"))
+    shares = np.exp(x) / np.exp(x).sum(axis=2, keepdims=True)
+    np.testing.assert_allclose(found.get("outputs.predictions"), shares)
+    blanks = shares[counts, 1, 0]  # the only path without labels
+    np.testing.assert_allclose(found.get("outputs.loss")[1, 0], -np.log(blanks).sum())

@@ -9,13 +9,12 @@ import pytest
 from brainstorm import Network
 from brainstorm import layers as bl
 from brainstorm.errors import LayerValidationError
-from brainstorm.handlers import NumpyHandler
 from brainstorm.layers.base_layer import Layer
 from brainstorm.optree import functions as fn
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.testing import build_layer, check_layer
 from tests.layers.running import run, run_backward
-from tests.networks import checked, classifier, run_passes
+from tests.networks import checked, classifier
 
 RND = np.random.RandomState(5)
 VECTOR = {"default": ("T", "B", 3)}
@@ -24,19 +23,6 @@ IMAGE = {"default": ("T", "B", 2, 3, 4)}
 
 def build(formula, parameters=None, in_shapes=VECTOR):
     return build_layer(bl.Expression(formula, parameters), in_shapes)
-
-
-@pytest.mark.parametrize("handler", [NumpyHandler(np.float32), NumpyHandler(np.float64)])
-def test_two_inputs_from_one_source_share_one_delta(handler):
-    deltas = []
-    for formula in ("x * tanh(x)", "x * tanh(other)"):
-        layer, hidden = bl.Expression(formula), bl.FullyConnected(4)
-        inp = bl.Input({"default": ("T", "B", 4)})
-        inp >> hidden >> layer >> bl.Loss()
-        if "other" in formula:
-            hidden >> "other" - layer
-        deltas.append(run_passes(checked(inp, handler)))
-    np.testing.assert_allclose(deltas[0], deltas[1], rtol=1e-5)
 
 
 # -- what is derived ----------------------------------------------------------------------------

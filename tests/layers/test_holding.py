@@ -36,27 +36,6 @@ def test_the_state_is_held_where_the_mask_is_zero(create):
             assert not (after[mask != 0] == before[mask != 0]).any()
 
 
-@pytest.mark.parametrize("create", [bl.Recurrent, bl.Lstm, bl.Gru])
-def test_masked_steps_leave_no_trace(create):
-    """A sequence with gaps gives what the same sequence without its gaps gives."""
-    x, mask = RND.normal(size=(7, 1, 2)), np.array([0, 1, 1, 0, 0, 1, 0])
-    gaps, plain = masked(create, mask[:, None], x), run(create(3), {"default": x[mask == 1]})
-    give_the_parameters_of(gaps, plain)
-    for path, state in states(plain).items():
-        np.testing.assert_allclose(states(gaps)[path][1:][mask == 1], state[1:], err_msg=path)
-    deltas = RND.normal(size=(3, 1, 3))
-    spread = np.zeros((7, 1, 3))
-    spread[mask == 1] = deltas
-    for harness, dy in ((gaps, spread), (plain, deltas)):
-        harness.load(dict.fromkeys(harness.delta_paths + harness.gradient_paths, np.zeros(())))
-        harness.backward({"output_deltas.default": dy})
-    for path in plain.gradient_paths:
-        np.testing.assert_allclose(gaps.get(path), plain.get(path), err_msg=path)
-    dx = gaps.get("input_deltas.default")
-    np.testing.assert_allclose(dx[mask == 1], plain.get("input_deltas.default"))
-    assert not dx[mask == 0].any()
-
-
 @pytest.mark.parametrize(
     ("create", "plain", "mask"),
     [

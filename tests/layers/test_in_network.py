@@ -1,4 +1,4 @@
-"""Layers together: joined inputs, shared memory, first writers, null deltas, and penalties."""
+"""Layers of many types together: joined inputs, shared memory, first writers, null deltas."""
 
 import numpy as np
 import pytest
@@ -6,14 +6,7 @@ import pytest
 from brainstorm import layers as bl
 from brainstorm.handlers import NumpyHandler
 from brainstorm.testing import approx_fprime
-from tests.networks import (
-    assert_gradients,
-    checked,
-    classifier,
-    run_passes,
-    wire_input,
-    wire_loss,
-)
+from tests.networks import checked, run_passes, wire_input, wire_loss
 
 
 def two_recurrent_layers():
@@ -60,34 +53,3 @@ def test_gradient_of_a_whole_network(wire):
 
     expected = approx_fprime(parameters[chosen], total_loss, 1e-5)
     np.testing.assert_allclose(gradient[chosen], expected, rtol=1e-5, atol=1e-8)
-
-
-def test_one_layer_may_be_all_inputs_of_a_highway():
-    """The same delta is then written three times, and only the first time overwritten."""
-    source, gate = bl.Input({"default": ("T", "B", 4)}), bl.Highway()
-    hidden = source >> bl.FullyConnected(4, "sigmoid")
-    for port in "HTx":
-        hidden >> port - gate
-    gate >> bl.FullyConnected(2, "tanh") >> bl.Loss()
-    assert_gradients(checked(source))
-
-
-@pytest.mark.parametrize("decay", [bl.L1Decay, bl.L2Decay])
-@pytest.mark.parametrize("layer", [bl.FullyConnected, bl.Lstm])
-def test_a_penalty_on_weights_reaches_their_gradient(decay, layer):
-    hidden = layer(2, "tanh", name="Hidden")
-    source = classifier(hidden)
-    weights = "Wz" if layer is bl.Lstm else "W"
-    hidden - f"..parameters.{weights}" >> decay() - "loss" >> bl.Loss(0.7, name="Penalty")
-    net = checked(source, NumpyHandler(np.float64))
-    assert_gradients(net)
-    W = net.get(f"Hidden.parameters.{weights}")
-    size = np.abs(W).sum() if decay is bl.L1Decay else (W**2).sum() / 2
-    np.testing.assert_allclose(net.get_loss_values()["Penalty"], 0.7 * size)
-
-
-def test_a_penalty_on_activations_reaches_the_weights():
-    hidden = bl.FullyConnected(3, "tanh")
-    source = classifier(hidden)
-    hidden >> bl.L1Decay() - "loss" >> bl.Loss(0.3, name="Penalty")
-    assert_gradients(checked(source))

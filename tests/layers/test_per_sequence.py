@@ -9,7 +9,7 @@ from brainstorm.handlers import NumpyHandler
 from brainstorm.initializers import Gaussian
 from brainstorm.network import Network
 from brainstorm.testing import build_layer
-from tests.networks import provide, run_passes
+from tests.networks import run_passes
 
 RND = np.random.RandomState(3)
 #: Layers that look at time, with their other inputs.
@@ -106,13 +106,3 @@ def test_a_network_without_time_is_the_one_with_a_single_step(memory):
         found[-1].append(net.predict(given["default"]).reshape(4, 3))
     for with_time, without in zip(*found, strict=True):
         np.testing.assert_equal(with_time, without)
-
-
-def test_views_and_structures_have_the_shapes_that_were_connected():
-    net = classifier(("B",))
-    provide(net, B=4)
-    last = net.layers["Last"]
-    assert last.in_shapes["default"].shape == ("B", 7)
-    assert last.out_shapes["default"].shape == ("B", 3)
-    assert net.buffer.Last.outputs.default.shape == (4, 3)
-    assert net.buffer.Out.inputs.targets.shape == (4, 1)

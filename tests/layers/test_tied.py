@@ -33,12 +33,6 @@ def test_gradients_of_a_deep_autoencoder(activation):
     assert net.architecture["Dec2"]["@shared_parameters"] == {"W": "Enc2.W"}
 
 
-def test_images():
-    net = checked(wire(*autoencoder(size=(2, 2)), features=(2, 2)))
-    assert_gradients(net)
-    assert net.get("Dec3.outputs.default").shape == (3, 2, 2, 2)
-
-
 def test_it_may_come_first_if_its_size_is_given():
     encoder = bl.FullyConnected(4, "tanh", "Enc")
     assert_gradients(checked(wire(bl.TiedFullyConnected(encoder, "tanh", "Dec", 3), encoder)))

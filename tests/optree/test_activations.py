@@ -33,11 +33,6 @@ def test_other_slopes_are_derived_from_the_input_which_may_be_a_tree(name):
     np.testing.assert_allclose(found, expected, atol=1e-8)
 
 
-def test_the_slope_of_linear_is_a_tree_of_ones():
-    y = Variable((2, 3), np.float64, "y")
-    np.testing.assert_array_equal(evaluate(activation("linear").slope(None, y), {})[0], 1)
-
-
 def test_synonyms_are_the_same_row():
     pairs = (("rel", "relu"), ("el", "elu"), ("leaky_rel", "leaky_relu"), ("silu", "swish"))
     assert all(activation(a) is activation(b) for a, b in pairs)

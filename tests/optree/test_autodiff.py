@@ -13,11 +13,8 @@ from brainstorm.optree import (
     View,
     evaluate,
     gradients,
-    is_expensive,
-    linearise,
     register_operator,
     saved_nodes,
-    substitute,
     views_overlap,
 )  # fmt: skip
 from brainstorm.optree import functions as fn
@@ -96,14 +93,6 @@ def test_broadcasting_in_front_is_undone_by_one_step():
     assert [tree.op for tree in trees] == ["sum", "sum"]
     (wide,) = gradients(c * Variable((5, 4, 3)), [c])
     assert (wide.op, wide.shape) == ("reshape", (1, 3))
-
-
-def test_gradient_of_gradient_of_gradient():
-    (x,) = variables([(3,)])
-    tree = fn.exp(x * x) * fn.tanh(x)
-    for _ in range(3):
-        check_gradients(tree, {x: np.array([0.3, -0.2, 0.7])}, rtol=1e-4)
-        (tree,) = gradients(tree, [x])
 
 
 #: A function, its arguments, and the derivatives by each of them where limits differ.
@@ -269,22 +258,6 @@ def test_saved_nodes():
     everything = saved_nodes(softplus, gradients(softplus, [b]), store=lambda node: True)
     assert everything[0] is shifted
     assert saved_nodes(tree, gradients(tree, [b]), store=lambda node: False) == []
-
-
-def test_backward_from_stored_values():
-    rnd = np.random.RandomState(0)
-    x, w = variables([(4, 3), (3, 2)])
-    bindings = {v: random_array(rnd, v.shape) for v in (x, w)}
-    loss = fn.sum(fn.square(fn.softmax(fn.tanh(x @ w))))
-    grads = gradients(loss, [x, w])
-    saved = saved_nodes(loss, grads)
-    assert is_expensive(saved[0])
-    stored = [Variable(node.shape, node.dtype) for node in saved]
-    backward = linearise(substitute(grads, zip(saved, stored, strict=True)))
-    assert not {step.operator.name for step in backward.steps} & {"tanh", "softmax"}
-    values = dict(zip(stored, evaluate(saved, bindings), strict=True))
-    for a, b in zip(evaluate(backward, bindings | values), evaluate(grads, bindings), strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 def test_nothing_keeps_trees_alive():

@@ -66,13 +66,6 @@ def test_reductions(name, keepdims, dtype):
             check_gradients(tree, {x: array})
 
 
-def test_reductions_keep_the_axis_by_default():
-    (x,) = variables([(2, 3, 4)])
-    assert fn.sum(x).shape == (1, 1, 1)
-    assert fn.mean(x, axis=1).shape == (2, 1, 4)
-    assert fn.mean(x, axis=(0, 2), keepdims=False).shape == (3,)
-
-
 def test_gradient_of_a_reduction_does_not_touch_values():
     (x,) = variables([(2, 2)])
     (gradient,) = gradients(fn.sum(x, axis=0), [x])
@@ -101,49 +94,29 @@ def test_sums_of_what_is_before(dtype):
         fn.cumsum(x, (0, 1))
 
 
-def softmax(x, axis):
-    e = np.exp(x)
-    return e / e.sum(axis=normal(axis, x), keepdims=True)
-
-
-@pytest.mark.parametrize("axis", AXES[:4])
-def test_softmax_and_its_relatives(axis):
-    rnd = np.random.RandomState(0)
-    x, t = variables([(2, 3, 4)] * 2)
-    bindings = {x: random_array(rnd, x.shape), t: random_array(rnd, x.shape, (0, 1))}
-    p = softmax(bindings[x], axis)
-    cases = {
-        fn.softmax(x, axis): p,
-        fn.log_softmax(x, axis): np.log(p),
-        fn.cross_entropy_with_logits(x, t, axis): -np.sum(
-            bindings[t] * np.log(p), normal(axis, p), keepdims=True
-        ),
-        fn.cross_entropy_with_logits(x, t, axis, keepdims=False): -np.sum(
-            bindings[t] * np.log(p), normal(axis, p)
-        ),
-    }
-    for tree, expected in cases.items():
-        np.testing.assert_allclose(value(tree, bindings), expected, rtol=1e-12)
-        check_gradients(tree, bindings)
-
-
 @pytest.mark.parametrize("scale", [1.0, 1000.0])
-def test_softmax_and_its_relatives_do_not_overflow(scale):
+@pytest.mark.parametrize("axis", AXES[:4])
+def test_softmax_and_its_relatives_do_not_overflow(axis, scale):
     rnd = np.random.RandomState(3)
-    x, t = variables([(3, 4)] * 2)
+    x, t = variables([(2, 3, 4)] * 2)
     a, b = scale * random_array(rnd, x.shape), random_array(rnd, x.shape, (0, 1))
-    total = np.logaddexp.reduce(a, axis=1, keepdims=True)
+    axes, bindings = normal(axis, a), {x: a, t: b}
+    total = np.logaddexp.reduce(a, axes, keepdims=True)
     lost = scale * 1e-15  # of a - total
     cases = {
-        fn.logsumexp(x, 1): total,
-        fn.softmax(x, 1): np.exp(a - total),
-        fn.log_softmax(x, 1): a - total,
-        fn.cross_entropy_with_logits(x, t, 1): -np.sum(b * (a - total), 1, keepdims=True),
+        fn.logsumexp(x, axis): total,
+        fn.softmax(x, axis): np.exp(a - total),
+        fn.log_softmax(x, axis): a - total,
+        fn.cross_entropy_with_logits(x, t, axis): -np.sum(b * (a - total), axes, keepdims=True),
+        fn.cross_entropy_with_logits(x, t, axis, keepdims=False): -np.sum(b * (a - total), axes),
     }
     for tree, expected in cases.items():
-        trees = [tree, *gradients(tree, [x, t])]
-        assert all(np.isfinite(found).all() for found in evaluate(trees, {x: a, t: b}))
-        np.testing.assert_allclose(value(tree, {x: a, t: b}), expected, rtol=1e-12, atol=lost)
+        np.testing.assert_allclose(value(tree, bindings), expected, rtol=1e-12, atol=lost)
+        if scale == 1:
+            check_gradients(tree, bindings)
+        else:
+            found = evaluate(gradients(tree, [x, t]), bindings)
+            assert all(np.isfinite(gradient).all() for gradient in found)
 
 
 def test_composites_at_infinity():
@@ -170,13 +143,6 @@ def test_dot(left, right):
     bindings = {x: random_array(rnd, left), y: random_array(rnd, right)}
     np.testing.assert_allclose(value(x @ y, bindings), bindings[x] @ bindings[y], rtol=1e-12)
     check_gradients(fn.dot(x, y), bindings)
-
-
-def test_dot_with_its_own_transpose():
-    (x,) = variables([(2, 3)])
-    bindings = {x: random_array(np.random.RandomState(0), (2, 3))}
-    check_gradients(fn.dot(x, x.T), bindings)
-    check_gradients(fn.dot(x.T * 2, x), bindings)
 
 
 def test_take_put_gather_scatter_and_onehot():

@@ -141,10 +141,6 @@ def test_in_place_layers_use_less_memory_and_compute_the_same():
     assert np.shares_memory(*outputs)
 
 
-def test_gradients_through_in_place_layers():
-    assert_gradients(checked(classifier(linear("Fc"), tanh_in_place())))
-
-
 def linear(name):
     return bl.FullyConnected(4, "linear", name=name)
 

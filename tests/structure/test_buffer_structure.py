@@ -20,6 +20,7 @@ def test_markers_tell_how_a_buffer_grows(shape, scaling):
     assert structure.scaling_shape == scaling
     assert structure.buffer_type == structure.first_feature_dim == len(scaling)
     assert structure.feature_shape == shape[len(scaling) :]
+    assert structure.nr_dims == len(shape)
     assert structure.scales_with_time == ("T" in scaling)
     assert structure.scales_with_batch_size == ("B" in scaling)
 
@@ -42,12 +43,6 @@ def test_a_second_time():
     exchanged = structure.with_times_exchanged()
     assert (exchanged.shape, exchanged.context_size) == (("T", "B", 3), 1)
     assert BufferStructure("B", 3).with_times_exchanged() == BufferStructure("B", 3)
-
-
-def test_sizes_include_the_context():
-    structure = BufferStructure("T", "B", 3, 2, context_size=1)
-    assert structure.get_shape(5, 7) == (6, 7, 3, 2)
-    assert (structure.feature_size, structure.nr_dims) == (6, 4)
 
 
 @pytest.mark.parametrize(

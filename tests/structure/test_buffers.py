@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from brainstorm.errors import NetworkValidationError, OutOfMemoryError
 from brainstorm.handlers import NumpyHandler
-from brainstorm.layers import FullyConnected, Input
-from brainstorm.network import Network
 from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.hub_arrays import MOST_SIZES
 from brainstorm.structure.hubs import Hub
@@ -97,20 +95,6 @@ def test_views_have_the_shapes_of_t_and_b(manager):
         "L.internals.mean": (3,),
         "L.output_deltas.y": (5, 5, 4),
     }
-
-
-def test_views_share_the_memory_of_their_hub(manager):
-    views = manager.resize(3, 5)
-    views.parameters[:] = np.arange(8)
-    assert views.L.parameters.b.tolist() == [6, 7]
-    assert views.L.parameters._full_buffer.tolist() == list(range(8))
-    manager.buffers[3][...] = 1
-    views.L.outputs.y[...] = 2
-    assert (views.Input.outputs.x == 1).all()
-    views.Input.outputs.x[2, 4] = 3
-    assert (manager.buffers[3][2, 4, 4:] == 3).all()
-    assert (manager.part(3, 4, 8)[:3].reshape(3, 5, 2, 2) == views.Input.outputs.x).all()
-    assert manager.part(3, 0, 8).shape == manager.buffers[3].shape
 
 
 # -- growing ------------------------------------------------------------------------------------
@@ -315,12 +299,6 @@ def test_a_foreign_context_is_refused(manager, spoil, got):
     )
     with pytest.raises(NetworkValidationError, match=text):
         manager.apply_context(spoil(manager.get_context()))
-
-
-def test_more_memory_than_numpy_can_count():
-    layer = Input({"default": ("T", "B", 2**40)}) >> FullyConnected(2**40)
-    with pytest.raises(OutOfMemoryError, match="cannot allocate"):
-        Network.from_layer(layer, handler=NumpyHandler())
 
 
 def test_who_comes_back_at_once_finds_who_has_waited(manager):

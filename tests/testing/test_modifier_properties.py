@@ -136,10 +136,9 @@ BROKEN = [
 @pytest.mark.parametrize(("modifier_class", "property", "text"), BROKEN)
 def test_a_broken_modifier_is_found(modifier_class, property, text):
     name = modifier_class.__name__
-    with pytest.raises(PropertyError) as raised:
+    expected = rf"^{property}: modifier {name}: {text.format(name=name)}$"
+    with pytest.raises(PropertyError, match=expected):
         check_modifier(modifier_class())
-    expected = rf"{property}: modifier {name}: {text.format(name=name)}"
-    assert re.fullmatch(expected, str(raised.value)), str(raised.value)
 
 
 def test_every_property_is_broken_by_some_modifier():

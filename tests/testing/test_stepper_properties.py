@@ -166,10 +166,9 @@ BROKEN = [
 @pytest.mark.parametrize(("stepper_class", "property", "text"), BROKEN)
 def test_a_broken_stepper_is_found(stepper_class, property, text):
     name = stepper_class.__name__
-    with pytest.raises(PropertyError) as raised:
+    expected = rf"^{property}: stepper {name}: {text.format(name=name)}$"
+    with pytest.raises(PropertyError, match=expected):
         check_stepper(stepper_class())
-    expected = rf"{property}: stepper {name}: {text.format(name=name)}"
-    assert re.fullmatch(expected, str(raised.value)), str(raised.value)
 
 
 def test_every_property_is_broken_by_some_stepper():

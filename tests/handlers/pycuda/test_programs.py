@@ -7,7 +7,6 @@ from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.pycuda import launches
 from brainstorm.optree import (
     Variable,
-    evaluate,
     formula,
     linearise,
     register_operator,
@@ -39,18 +38,6 @@ def test_sums_in_chunks_depend_neither_on_the_grid_nor_on_which_block_is_the_las
         trees = [fn.sum(x, 0), fn.sum(x, 1), fn.sum(x), fn.max(x, 0)]
         found.add(b"".join(array.tobytes() for array in run(handler, trees, {x: values})))
     assert len(found) == 1
-
-
-def test_a_tree_with_a_product_is_one_launch_before_it_and_one_behind(handler, rng):
-    x, w, b = Variable((6, 5)), Variable((5, 4)), Variable((4,))
-    around = formula(lambda x, w, b: fn.tanh(fn.dot(fn.exp(x), w) + b) * 2.0 + b)
-    values = {v: rng.normal(size=v.shape).astype(np.float32) for v in (x, w, b)}
-    out, arrays = handler.zeros((6, 4)), [on(handler, value) for value in values.values()]
-    with handler.tracing() as trace:
-        handler.compute(around, arrays, [out])
-    np.testing.assert_allclose(out.get(), *evaluate(around(x, w, b), values), 1e-4, 1e-5)
-    found = [launch.kernel is None for step in trace.steps for launch in step.call.launches]
-    assert found == [False, True, False]
 
 
 @pytest.mark.usefixtures("own_table")

@@ -9,12 +9,11 @@ import pytest
 
 from brainstorm.handlers import NumpyHandler, PyCudaHandler
 from brainstorm.handlers.pycuda import building, recurrence_parts, recurrences
-from brainstorm.initializers import Gaussian
 from brainstorm.layers import BidirectionalWrapper, ClockworkLstm, Gru, Lstm, Recurrent
-from brainstorm.network import Network
 from brainstorm.training import SgdStepper
 from tests.handlers.running import graph_as_direct, graph_of, on
-from tests.networks import classifier
+from tests.networks import batch_for, trainable
+from tests.trainings import run_steps
 
 STEPS, BATCH = 9, 3
 
@@ -28,17 +27,10 @@ def recurrent(graph):
 
 def trained(handler, layer, batch=BATCH):
     """Return the parameters after three training steps, and the graph of a step if there is one."""
-    net = Network.from_layer(classifier(layer, features=(4,), classes=3), seed=1, handler=handler)
-    net.initialize(Gaussian(0.5), seed=2)
-    rnd, stepper = np.random.RandomState(3), SgdStepper(0.1)
+    net, stepper = trainable(layer, handler=handler), SgdStepper(0.1)
     stepper.start(net)
-    for _ in range(3):
-        inputs = rnd.normal(size=(STEPS, batch, 4)).astype(np.float32)
-        targets = rnd.randint(0, 3, (STEPS, batch, 1))
-        net.provide_external_data({"default": inputs, "targets": targets})
-        stepper.run()
-    graphs = [graph for trace in stepper.traces.values() for graph in trace._functions]
-    return handler.get_numpy_copy(net.buffer.parameters), graphs
+    parameters = run_steps(net, stepper, [batch_for(STEPS, batch, seed) for seed in range(3)])
+    return parameters, [graph for trace in stepper.traces.values() for graph in trace._functions]
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from brainstorm.network import Network
 from brainstorm.randomness import global_rnd
 from brainstorm.training import AdamStepper, MomentumStepper, SgdStepper
 from tests.networks import classifier
+from tests.trainings import run_steps
 
 NETWORKS = {
     "mlp": lambda: (FullyConnected(7, "tanh", name="Hidden"), Dropout(0.3, name="Drop")),
@@ -57,10 +58,7 @@ def trained(kind, stepper, handler, sizes):
     """Return the parameters after a step with each batch."""
     net = network(kind, handler)
     stepper.start(net)
-    for data in batches(kind, sizes):
-        net.provide_external_data(data)
-        stepper.run()
-    return handler.get_numpy_copy(net.buffer.parameters)
+    return run_steps(net, stepper, batches(kind, sizes))
 
 
 SIZES = [(3, 4), (3, 4), (3, 4), (2, 4), (3, 4), (2, 4), (2, 4)]
