@@ -25,8 +25,8 @@ from brainstorm.handlers.numpy_memory import address_of
 from brainstorm.optree import Program
 from brainstorm.utils import Arrays
 
-#: Number of cached operations with their arguments from which `Memo.trim` evicts them, and their
-#: maximum number. A pass through 1,000 layers has 6,000.
+#: Number of cached calls from which `Memo.trim` evicts them, and the maximum number of those of
+#: operations, and of each program. A pass through 1,000 layers has 6,000.
 MANY_CALLS, MOST_CALLS = 2**12, 2**16
 
 #: The calls of an operation; None: the base handler does it.
@@ -36,7 +36,7 @@ Calls: TypeAlias = list[Any] | None
 class Memo:
     """The cached calls of operations and programs, and the executors of programs.
 
-    Executors are given copies of the programs, and are dropped with the programs.
+    Executors are given copies of the programs; they and their calls are dropped with the programs.
 
     Args:
         execute: Creates the executor of a program, or returns None.
@@ -49,63 +49,80 @@ class Memo:
         self._calls: dict[Hashable, Calls] = {}
         self.renew()
         renew_after_fork(self)
-        self._executors: weakref.WeakKeyDictionary[Program, Any] = weakref.WeakKeyDictionary()
+        #: Program to its executor and the calls of this.
+        self._programs: weakref.WeakKeyDictionary[Program, tuple[Any, dict[Hashable, Calls]]]
+        self._programs = weakref.WeakKeyDictionary()
 
     def renew(self) -> None:
         """Replace the lock."""
         self._lock = threading.Lock()
 
-    def calls(self, key: Hashable, build: Callable[[], Calls]) -> Calls:
-        """Return the result of `build` for this key, from the cache if possible."""
+    def calls(
+        self, key: Hashable, build: Callable[[], Calls], known: dict[Hashable, Calls] | None = None
+    ) -> Calls:
+        """Return the result of `build` for this key, from the cache (of a program) if possible."""
+        known = self._calls if known is None else known
         try:
-            return self._calls[key]
+            return known[key]
         except KeyError:
             pass
         calls = build()
         with self._lock:
-            if len(self._calls) >= MOST_CALLS:
-                del self._calls[next(iter(self._calls))]
-            self._calls[key] = calls
+            if len(known) >= MOST_CALLS:
+                del known[next(iter(known))]
+            known[key] = calls
         return calls
 
     def executor(self, program: Program) -> Any:
         """Return the executor of a program."""
+        return self._entry(program)[0]
+
+    def _entry(self, program: Program) -> tuple[Any, dict[Hashable, Calls]]:
         try:
-            return self._executors[program]
+            return self._programs[program]
         except KeyError:
-            executor = self._execute(dataclasses.replace(program))
-            self._executors[program] = executor
-            return executor
+            entry: tuple[Any, dict[Hashable, Calls]]
+            entry = self._execute(dataclasses.replace(program)), {}
+            with self._lock:
+                self._programs[program] = entry
+            return entry
 
     def program(
         self, program: Program, inputs: Arrays, outputs: Arrays, accumulate: Sequence[bool]
     ) -> Calls:
         """Return the calls that run a program."""
-        executor = self.executor(program)
+        executor, known = self._entry(program)
         if executor is None:
             return None
         flags = tuple(accumulate)
-        key = (executor, *map(_place_of, inputs), *map(_place_of, outputs), flags)
-        calls = self.calls(key, lambda: self._build(executor, inputs, outputs, flags))
+        key = (*map(_place_of, inputs), *map(_place_of, outputs), flags)
+        calls = self.calls(key, lambda: self._build(executor, inputs, outputs, flags), known)
         if calls is None:
-            self._executors[program] = None
+            self._programs[program] = None, {}
         return calls
 
     @property
     def executors(self) -> list[Any]:
         """All existing executors."""
-        return [executor for executor in self._executors.values() if executor is not None]
+        return [executor for executor, _ in self._programs.values() if executor is not None]
 
     def forget(self) -> None:
         """Drop all cached calls; traces keep those that they have."""
         with self._lock:
-            self._calls.clear()
+            for known in self._known():
+                known.clear()
+
+    def _known(self) -> list[dict[Hashable, Calls]]:
+        """Return all cached calls; the lock is held, since threads add programs."""
+        return [self._calls, *(known for _, known in self._programs.values())]
 
     def trim(self) -> None:
         """Drop everything if it is much: most of it is for sizes that may not come again."""
-        if len(self._calls) >= MANY_CALLS:
+        with self._lock:
+            is_much = sum(map(len, self._known())) >= MANY_CALLS
+        if is_much:
             self.forget()
-            self._executors.clear()
+            self._programs.clear()
 
 
 class Lowering(Handler):

@@ -4,6 +4,7 @@ import copy
 import gc
 import pickle
 import re
+import weakref
 
 import numpy as np
 import pytest
@@ -193,6 +194,7 @@ def test_arrays_have_the_byte_order_of_the_machine(kind):
 @needs_compiler
 @pytest.mark.parametrize("kind", [NativeHandler, PyCudaHandler], indirect=True)
 def test_what_is_remembered_of_a_program_ends_with_it(kind):
+    """Also its inputs, which may hold memory: those of a tree of the backend are tensors."""
     handler, program = kind(seed=1), linearise(fn.tanh(Variable((50,))) * 2)
     x, out = handler.ones(50), handler.zeros(50)
     before = len(handler.memo.executors)
@@ -200,9 +202,11 @@ def test_what_is_remembered_of_a_program_ends_with_it(kind):
         handler.run_program(program, [x], [out], [False])
     np.testing.assert_allclose(handler.get_numpy_copy(out), 2 * np.tanh(1), 1e-6)
     assert len(handler.memo.executors) == before + 1
+    gone = [weakref.ref(each) for each in (handler.memo.executors[-1], *program.inputs)]
     del program
     gc.collect()
     assert len(handler.memo.executors) == before
+    assert not any(ref() for ref in gone)
 
 
 softmaxes = formula(lambda x: fn.softmax(x * 2.0 + fn.max(x, 0)))
