@@ -115,12 +115,6 @@ def test_unfit_arguments(arguments, text):
         BucketedMinibatches(**arguments)
 
 
-def test_other_sequences_are_another_run():
-    state = BucketedMinibatches(x=[A, B]).get_state()
-    with refused("expected steps = 7, as in the run that is"):
-        BucketedMinibatches(x=[A, A]).set_state(state)
-
-
 # -- pairs of sequences -------------------------------------------------------------------------
 
 

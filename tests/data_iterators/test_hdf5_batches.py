@@ -369,9 +369,3 @@ def test_what_is_no_data_set(path, name):
     text = f"data.hdf5', data 'default': unknown data set '{name}'. Choices are: default, g/x."
     with pytest.raises(FileFormatError, match=text):
         Hdf5Minibatches(path, default=name)
-
-
-def test_another_window_is_another_epoch(path):
-    state = Hdf5Minibatches(path, 4, window=2, default="default").get_state()
-    with refused("expected window = 2, as in the run that is"):
-        Hdf5Minibatches(path, 4, window=3, default="default").set_state(state)

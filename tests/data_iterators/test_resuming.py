@@ -8,14 +8,16 @@ import pytest
 
 from brainstorm.data_iterators import (
     AddGaussianNoise,
+    BucketedMinibatches,
     DataIterator,
+    Hdf5Minibatches,
     Minibatches,
     Undivided,
     Wrapper,
 )
 from brainstorm.utils import get_inheritors
 from tests.data_iterators.iterating import Counted, refused
-from tests.runs import ITERATORS, SEQUENCES
+from tests.runs import ITERATORS, LARGE, SEQUENCES
 
 
 def same(batches, others):
@@ -88,33 +90,38 @@ def test_too_few_batches(iterator, name, count):
         iterator.resume_epoch(9)
 
 
+SHORT = {name: array[:, :9] for name, array in SEQUENCES.items()}
+
+
 @pytest.mark.parametrize(
     ("made", "other", "text"),
     [
-        ("minibatches", "online", "Online: expected a Minibatches, as in the run that is"),
-        ("minibatches", "neighbours", "Minibatches: expected batch_size = 3, as in the run that is "
-         "continued, got 2. Give the data and arguments that the run began with."),
-        ("in order", "minibatches", "Minibatches: expected shuffle = False, as in the run that is"),
-        ("one hot", "nested noise", "AddGaussianNoise: expected a OneHot, as in the run"),
-        ("noisy chunks", "user's changed", "EveryOther: expected a SequenceChunks"),
+        (ITERATORS["minibatches"], ITERATORS["online"],
+         "Online: expected a Minibatches, as in the run that is"),
+        (ITERATORS["minibatches"], ITERATORS["neighbours"],
+         "Minibatches: expected batch_size = 3, as in the run that is continued, got 2. Give the "
+         "data and arguments that the run began with."),
+        (ITERATORS["in order"], ITERATORS["minibatches"],
+         "Minibatches: expected shuffle = False, as in the run that is"),
+        (ITERATORS["one hot"], ITERATORS["nested noise"],
+         "AddGaussianNoise: expected a OneHot, as in the run"),
+        (ITERATORS["noisy chunks"], ITERATORS["user's changed"],
+         "EveryOther: expected a SequenceChunks"),
+        (lambda: Minibatches(**SEQUENCES), lambda: Minibatches(**SHORT),
+         "Minibatches: expected sample_size = 11, as in the run that is continued, got 9"),
+        (lambda: Undivided(**SEQUENCES), lambda: Undivided(**SHORT),
+         "Undivided: expected total_size = 220, as in the run that is continued, got 180"),
+        (lambda: BucketedMinibatches(x=[np.ones((n, 1)) for n in (3, 4)]),
+         lambda: BucketedMinibatches(x=[np.ones((n, 1)) for n in (3, 3)]),
+         "BucketedMinibatches: expected steps = 7, as in the run that is"),
+        (lambda: Hdf5Minibatches(LARGE, 4, window=2, default="default"),
+         lambda: Hdf5Minibatches(LARGE, 4, window=3, default="default"),
+         "Hdf5Minibatches: expected window = 2, as in the run that is"),
     ],
 )  # fmt: skip
 def test_states_of_others(made, other, text):
     with refused(re.escape(text)):
-        ITERATORS[other]().set_state(ITERATORS[made]().get_state())
-
-
-@pytest.mark.parametrize(
-    ("make", "text"),
-    [
-        (Minibatches, "sample_size = 11, as in the run that is continued, got 9"),
-        (Undivided, "total_size = 220, as in the run that is continued, got 180"),
-    ],
-)
-def test_other_lengths(make, text):
-    short = {name: array[:, :9] for name, array in SEQUENCES.items()}
-    with refused(f"{make.__name__}: expected {text}"):
-        make(**short).set_state(make(**SEQUENCES).get_state())
+        other().set_state(made().get_state())
 
 
 def test_what_a_class_saves_it_must_restore():

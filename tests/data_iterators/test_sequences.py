@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from brainstorm.data_iterators import AddGaussianNoise, Chunk, OneHot, SequenceChunks
+from brainstorm.data_iterators import Chunk, SequenceChunks
 from tests.data_iterators.iterating import refused
 
 X = np.arange(7 * 3).reshape(7, 3, 1)
@@ -57,15 +57,6 @@ def test_a_part_has_data_and_says_whether_it_continues(wrong, text):
     for options in (wrong, {"data": {}, "continues": True, **wrong}):
         with refused(rf"^Chunk\.{text}\.$"):
             Chunk(**options)
-
-
-def test_wrapped_parts_are_still_parts():
-    classes = X % 4
-    iterator = OneHot(SequenceChunks(4, default=classes), {"default": 4})
-    iterator = AddGaussianNoise(iterator, {"default": 0.1})
-    found = list(iterator())
-    assert all(isinstance(part, Chunk) for part in found)
-    assert [part.continues for part in found] == [False, True] * 3
 
 
 @pytest.mark.parametrize("bad", [0, -1, 2.5, None])

@@ -15,7 +15,7 @@ import numpy as np
 import brainstorm as bs
 from brainstorm.data_iterators import Minibatches, load_data
 from brainstorm.handlers import NumpyHandler
-from brainstorm.hooks import MonitorScores, SaveBestNetwork, SaveCheckpoint, StopAfterEpoch
+from brainstorm.hooks import MonitorScores, SaveBestNetwork, SaveCheckpoint
 from brainstorm.layers import (
     BatchNorm,
     Convolution2D,
@@ -25,7 +25,6 @@ from brainstorm.layers import (
     Loss,
     Lstm,
     Pooling2D,
-    SoftmaxCE,
     SquaredError,
 )
 from brainstorm.scorers import Accuracy
@@ -35,6 +34,8 @@ from brainstorm.value_modifiers import ClipValues, L2Decay, MaskValues
 from tests.fuzz import places
 from tests.fuzz.mutations import changed_bytes, changed_text, changed_tree
 from tests.hdf5.hostile import HOSTILE
+from tests.networks import classifier
+from tests.trainings import make_trainer
 
 SPECS = ["D0.2 C8:5p2 Pm2s2 F10 D", "F10", "Lt5 B Rs4", "C4:3s2/Pa2|Fs3 B D.5", "R3"]
 
@@ -43,25 +44,17 @@ SPECS = ["D0.2 C8:5p2 Pm2s2 F10 D", "F10", "Lt5 B Rs4", "C4:3s2/Pa2|Fs3 B D.5", 
 
 
 def _networks():
-    yield _with_targets((3,), FullyConnected(4, "tanh"), BatchNorm(), Dropout(0.1))
-    yield _with_targets((3,), Lstm(3))
-    yield _with_targets((6, 6, 1), Convolution2D(2, (3, 3)), Pooling2D((2, 2)))
-
-
-def _with_targets(shape, *hidden):
-    inp = Input({"default": ("T", "B", *shape), "targets": ("T", "B", 1)})
-    out = SoftmaxCE(name="Out")
-    last = inp
-    for layer in hidden:
-        last >>= layer
-    last >> FullyConnected(2, name="Projection") >> out - "loss" >> Loss()
-    inp - "targets" >> "targets" - out
-    net = bs.Network.from_layer(inp, seed=1, handler=NumpyHandler(np.float32, seed=1))
-    net.initialize(bs.initializers.Gaussian(0.1), seed=2)
-    net.set_gradient_modifiers({"Projection": {"W": [L2Decay(0.1), ClipValues(-1, 1)]}})
-    net.set_weight_modifiers({"Projection": {"bias": MaskValues([1, 0])}})
-    net.output_name = "Out.outputs.predictions"
-    return net
+    for wiring in (
+        classifier(FullyConnected(4, "tanh"), BatchNorm(), Dropout(0.1), features=(3,), classes=2),
+        classifier(Lstm(3), features=(3,), classes=2),
+        classifier(Convolution2D(2, (3, 3)), Pooling2D((2, 2)), features=(6, 6, 1), classes=2),
+    ):
+        net = bs.Network.from_layer(wiring, seed=1, handler=NumpyHandler(np.float32, seed=1))
+        net.initialize(bs.initializers.Gaussian(0.1), seed=2)
+        net.set_gradient_modifiers({"Projection": {"W": [L2Decay(0.1), ClipValues(-1, 1)]}})
+        net.set_weight_modifiers({"Projection": {"bias": MaskValues([1, 0])}})
+        net.output_name = "Out.outputs.predictions"
+        yield net
 
 
 @functools.cache
@@ -101,13 +94,15 @@ def _write_runs(path):
     rnd = np.random.RandomState(0)
     for net in list(_networks())[:2]:
         data = {"default": rnd.normal(size=(2, 5, 3)), "targets": np.zeros((2, 5, 1))}
-        trainer = bs.Trainer(AdamStepper(0.01), verbose=False)
+        trainer = make_trainer(
+            MonitorScores("valid", [Accuracy()], name="validation"),
+            SaveBestNetwork("validation.Accuracy"),
+            bs.hooks.ModifyStepperAttribute(Exponential(0.01, 0.9)),
+            SaveCheckpoint(path, timescale="update"),
+            stepper=AdamStepper(0.01),
+            epochs=2,
+        )
         trainer.train_scorers = [Accuracy()]
-        trainer.add_hook(MonitorScores("valid", [Accuracy()], name="validation"))
-        trainer.add_hook(SaveBestNetwork("validation.Accuracy"))
-        trainer.add_hook(bs.hooks.ModifyStepperAttribute(Exponential(0.01, 0.9)))
-        trainer.add_hook(StopAfterEpoch(2))
-        trainer.add_hook(SaveCheckpoint(path, timescale="update"))
         yield lambda n=net, t=trainer, d=data: t.train(
             n, Minibatches(2, **d), valid=Minibatches(5, **d)
         )

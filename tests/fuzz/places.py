@@ -17,9 +17,10 @@ from brainstorm.data_iterators import Hdf5Minibatches, Minibatches, load_data
 from brainstorm.errors import ValidationError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.kernel_cache import read_trusted, trusted_directory
-from brainstorm.hooks import SaveCheckpoint, SaveLogs, SaveNetwork, StopAfterEpoch
+from brainstorm.hooks import SaveCheckpoint, SaveLogs, SaveNetwork
 from brainstorm.tools import create_net_from_spec
-from brainstorm.training import Logs, SgdStepper
+from brainstorm.training import Logs
+from tests.trainings import make_trainer
 
 LETTER = "dear aunt"
 
@@ -72,11 +73,8 @@ def go_on(value):
         os.symlink("../mine/letter", "link")
         os.mkdir("folder")
         os.mkfifo("fifo")
-        trainer = bs.Trainer(SgdStepper(0.1), verbose=False)
-        trainer.add_hook(SaveCheckpoint("run.hdf5", timescale="update", keep=2))
-        trainer.add_hook(SaveLogs("logs.hdf5"))
-        trainer.add_hook(SaveNetwork("net.hdf5"))
-        trainer.add_hook(StopAfterEpoch(2))
+        save = SaveCheckpoint("run.hdf5", timescale="update", keep=2)
+        trainer = make_trainer(save, SaveLogs("logs.hdf5"), SaveNetwork("net.hdf5"), epochs=2)
         net = create_net_from_spec("classification", 3, 2, "F2")
         net.set_handler(NumpyHandler(np.float32))
         trainer.train(net, _data())

@@ -28,6 +28,11 @@ from tests.trainings import Call, make_trainer, refused, run_threads, spoil
 PAGE = ". See docs/not_learning.md#the-loss-is-nan-or-infinite."
 
 
+def went_back(update, rate=0.05, why="parameters are not finite"):
+    """Return what is logged when a training goes back."""
+    return f"{why}: back to update {update}, learning rate {rate}"
+
+
 def run(train, tmp_path, *hooks, stepper=None, **options):
     """Return the trainer, and what there was after each update: values, learning rate, state."""
     stepper, seen = stepper or MomentumStepper(0.1, 0.9), {}
@@ -43,9 +48,7 @@ def run(train, tmp_path, *hooks, stepper=None, **options):
 def test_it_goes_back_with_half_the_rate_and_goes_on(train, tmp_path):
     trainer, seen = run(train, tmp_path, spoil(5))
     assert trainer.current_update_nr == 8
-    assert trainer.logs["ReturnToCheckpoint"] == [
-        "parameters are not finite: back to update 4, learning rate 0.05"
-    ]
+    assert trainer.logs["ReturnToCheckpoint"] == [went_back(4)]
     np.testing.assert_equal(seen[5][0], seen[4][0])
     assert len(seen[4][0]) > 1
     assert np.isfinite(seen[8][0]["parameters"]).all()
@@ -72,16 +75,12 @@ def test_for_one_bad_value_of_a_log_it_goes_back_once(train, tmp_path):
         lambda epoch_nr, update_nr, net: math.nan if epoch_nr == 1 else 0, "value", "epoch"
     )
     trainer, _ = run(train, tmp_path, value, logs_to_check=["value"])
-    assert trainer.logs["ReturnToCheckpoint"] == [
-        "value is nan: back to update 4, learning rate 0.05"
-    ]
+    assert trainer.logs["ReturnToCheckpoint"] == [went_back(4, why="value is nan")]
 
 
 def test_a_checkpoint_that_is_not_finite_is_none_to_go_back_to(train, tmp_path):
     trainer, _ = run(train, tmp_path, spoil(4), interval=3)
-    assert trainer.logs["ReturnToCheckpoint"] == [
-        "parameters are not finite: back to update 2, learning rate 0.05"
-    ]
+    assert trainer.logs["ReturnToCheckpoint"] == [went_back(2)]
 
 
 def test_a_checkpoint_whose_statistics_are_not_finite_is_none_either(train, tmp_path):
@@ -90,9 +89,7 @@ def test_a_checkpoint_whose_statistics_are_not_finite_is_none_either(train, tmp_
             net.buffer.Norm.internals.running_mean[0] = np.nan
 
     trainer, seen = run(train, tmp_path, Call(spoil_statistics), spoil(5))
-    assert trainer.logs["ReturnToCheckpoint"] == [
-        "parameters are not finite: back to update 2, learning rate 0.05"
-    ]
+    assert trainer.logs["ReturnToCheckpoint"] == [went_back(2)]
     assert all(np.isfinite(array).all() for array in seen[8][0].values())
 
 
@@ -103,9 +100,7 @@ def test_of_several_hooks_the_newest_file_counts_wherever_the_program_has_gone(
     saves = SaveCheckpoint("a.hdf5", "a"), SaveCheckpoint("b.hdf5", "b", timescale="update")
     move = Call(lambda epoch_nr, update_nr, net: monkeypatch.chdir("/"), "move")
     trainer = train(spoil(6), move, *saves, ReturnToCheckpoint())
-    assert trainer.logs["ReturnToCheckpoint"] == [
-        "parameters are not finite: back to update 5, learning rate 0.05"
-    ]
+    assert trainer.logs["ReturnToCheckpoint"] == [went_back(5)]
 
 
 def test_the_stepper_goes_back_too(train, tmp_path):
@@ -128,8 +123,8 @@ def test_it_stops_when_it_has_gone_back_too_often(train, tmp_path):
     trainer, _ = run(train, tmp_path, spoil(3, 5, 6), most_returns=2)
     assert trainer.current_update_nr == 6
     assert trainer.logs["ReturnToCheckpoint"] == [
-        "parameters are not finite: back to update 2, learning rate 0.05",
-        "parameters are not finite: back to update 4, learning rate 0.025",
+        went_back(2),
+        went_back(4, rate=0.025),
         f"parameters are not finite, after 2 returns{PAGE}",
     ]
     assert trainer.hooks["ReturnToCheckpoint"].returns == 2
@@ -154,9 +149,7 @@ def test_after_an_older_state_is_resumed_it_goes_back_to_one_before_that(train, 
     again = bs.Trainer.resume(tmp_path / "run-4.hdf5")
     again.hooks["spoil"].function = spoil(5).function
     again.train(again.net, batches, valid=batches)
-    assert again.logs["ReturnToCheckpoint"] == [
-        "parameters are not finite: back to update 4, learning rate 0.1"
-    ]
+    assert again.logs["ReturnToCheckpoint"] == [went_back(4, rate=0.1)]
 
 
 @pytest.mark.parametrize("updates", [0, 4])
@@ -239,9 +232,7 @@ def test_all_of_a_team_go_back_to_what_rank_0_has_found(net, batches, tmp_path, 
     copies = [net.copy(), net.copy()]
     run_threads(work, 2)
     (logs, *first), (other_logs, *second) = states
-    assert logs["ReturnToCheckpoint"] == [
-        "parameters are not finite: back to update 2, learning rate 0.05"
-    ]
+    assert logs["ReturnToCheckpoint"] == [went_back(2)]
     assert other_logs == logs
     assert np.isfinite(first[1]).all()
     assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
