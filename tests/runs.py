@@ -16,6 +16,7 @@ from brainstorm import hooks, layers, value_modifiers
 from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.scorers import Accuracy as AccuracyScorer
+from brainstorm.scorers import AreaUnderCurve, FScore
 from brainstorm.training import Exponential, MomentumStepper
 from tests.networks import chain, wire_input, wire_loss
 
@@ -227,7 +228,7 @@ def make_trainer(stepper=None, epochs=3):
     """Return a trainer with hooks that write, change and read."""
     stepper = stepper or MomentumStepper(0.05, 0.9)
     trainer = bs.Trainer(stepper, verbose=False)
-    trainer.train_scorers = [AccuracyScorer()]
+    trainer.train_scorers = [AccuracyScorer(), AreaUnderCurve(), FScore()]
     trainer.add_hook(WatchBits())  # first: what an evaluation leaves in the buffers is undefined
     trainer.add_hook(hooks.SaveBestNetwork("validation.total_loss", criterion="min"))
     trainer.add_hook(hooks.MonitorScores("valid", [AccuracyScorer()], name="validation"))

@@ -1,6 +1,5 @@
 """Scores are those of scikit-learn, whatever the batches are, and NaN where there is none."""
 
-import json
 import re
 import warnings
 
@@ -9,10 +8,8 @@ import pytest
 from sklearn import metrics
 
 import brainstorm as bs
-from brainstorm.data_iterators import Minibatches
 from brainstorm.errors import ValidationError
 from brainstorm.handlers import NumpyHandler
-from brainstorm.hooks import MonitorScores, SaveBestNetwork, SaveCheckpoint
 from brainstorm.layers import Input, NoOp
 from brainstorm.scorers import (
     Accuracy,
@@ -25,8 +22,6 @@ from brainstorm.scorers import (
     RSquared,
 )
 from brainstorm.tools import evaluate
-from brainstorm.training import Trainer
-from tests.trainings import make_trainer
 
 RND = np.random.RandomState(0)
 ROWS = 40
@@ -64,6 +59,7 @@ def named(function, **options):
     return score
 
 
+NO = np.zeros((ROWS, 1)), np.zeros((ROWS, 1))
 MACRO = {"average": "macro", "zero_division": 0}
 OF_CLASSES = [
     (Precision(), named(metrics.precision_score, **MACRO)),
@@ -81,7 +77,8 @@ CASES = [
        answers(3)) for at in (0.5, 0.25)),
     (MeanSquaredError(), lambda t, p, **w: 1.5 * metrics.mean_squared_error(t, p, **w), numbers(3)),
     *((scorer, peer, data) for scorer, peer in OF_CLASSES
-      for data in (classes(4), answers(1), answers(3))),
+      for data in (classes(4), answers(1), answers(3), NO)),
+    *((kind(of_class=0), lambda *_, **w: 0.0, NO) for kind in (Precision, Recall, FScore)),
     *((scorer, named(function, labels=[1], **MACRO), classes(4)) for scorer, function in (
         (Precision(1), metrics.precision_score), (Recall(of_class=1), metrics.recall_score))),
     *((scorer, lambda t, p, f=f, **w: f(t > 0, p.argmax(1), **w), (t, answers(2)[1]))
@@ -138,17 +135,6 @@ def test_what_cannot_be_told_is_not_a_number():
         warnings.simplefilter("error")
         assert RSquared().aggregate([RSquared()(t, t)]) == metrics.r2_score(t, t) == 1
         assert RSquared().aggregate([RSquared()(t, 2 * t)]) == metrics.r2_score(t, 2 * t) == 0
-
-
-@pytest.mark.parametrize("of_class", [None, 0])
-@pytest.mark.parametrize("kind", [Precision, Recall, FScore])
-def test_of_no_yes_the_score_is_0_as_in_scikit_learn(kind, of_class):
-    none, scorer = np.zeros((3, 1)), kind(of_class=of_class)
-    assert scorer.aggregate([scorer(none, none)]) == 0.0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = metrics.precision_recall_fscore_support(none, none, average="binary", pos_label=1)
-    assert found[:3] == (0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("kind", [Hamming, Precision, Recall, FScore, AreaUnderCurve])
@@ -208,20 +194,26 @@ def test_of_a_target_that_is_nan_there_is_no_score_unless_it_does_not_count():
 @pytest.mark.parametrize(
     ("scorer", "t", "p", "text"),
     [
-        (Precision(2), [0], [[1, 0]],
+        (Precision(2), [[0]], [[1, 0]],
          "Precision.of_class: expected one of the 2 columns of the predictions, got 2"),
-        (Recall(), [2], [[1]],
+        (Recall(), [[2]], [[1]],
          "scorer 'Recall': expected targets 1 for yes and 0 or -1 for no, got 2"),
-        (Hamming(), [0.5], [[1]], "scorer 'Hamming': expected targets 1 for yes"),
-        *((kind(), [bad], [[1, 0, 0]],
+        (Hamming(), [[0.5]], [[1]], "scorer 'Hamming': expected targets 1 for yes"),
+        *((kind(), [[bad]], [[1, 0, 0]],
            f"scorer {kind.__name__!r}: expected targets that number the 3 columns of the "
            f"predictions from 0, got {np.array([bad])[0]}")
           for kind in (Precision, Recall, FScore) for bad in (3, -1, 0.5, np.nan)),
+        (AreaUnderCurve(), [[0]], [[0, 0, 0]],
+         "expected targets with one column and predictions with one or two, got 1 and 3. Score the "
+         "columns one by one: out_name='Slice.outputs.default'."),
+        (FScore(), [[0, 0]], [[0, 0, 0]],
+         "scorer 'FScore': expected targets of shape (1, 3) like the predictions"),
+        (RSquared(), [[0]], [[0, 0, 0]], "scorer 'RSquared': expected targets of shape (1, 3)"),
     ],
 )  # fmt: skip
-def test_targets_and_classes_that_there_are_not(scorer, t, p, text):
+def test_targets_and_columns_that_do_not_fit(scorer, t, p, text):
     with pytest.raises(ValidationError, match=re.escape(text)):
-        scorer(np.array([t]), np.array(p))
+        scorer(np.array(t), np.array(p))
 
 
 @pytest.mark.parametrize(
@@ -249,43 +241,3 @@ def test_a_nan_that_was_kept_is_in_the_score(kind):
     rows = np.atleast_2d(kind()(np.eye(4)[:, :1], np.ones((4, 1))))
     assert np.isfinite(kind().aggregate(rows))
     assert np.isnan(kind().aggregate([*rows, np.full_like(rows[0], np.nan)]))
-
-
-@pytest.mark.parametrize(
-    ("scorer", "t", "p", "text"),
-    [
-        (AreaUnderCurve(), 1, 3, "expected targets with one column and predictions with one or "
-         "two, got 1 and 3. Score the columns one by one: out_name='Slice.outputs.default'."),
-        (FScore(), 2, 3, "scorer 'FScore': expected targets of shape (5, 3) like the predictions"),
-        (RSquared(), 1, 3, "scorer 'RSquared': expected targets of shape (5, 3)"),
-    ],
-)  # fmt: skip
-def test_columns_that_do_not_fit(scorer, t, p, text):
-    with pytest.raises(ValidationError, match=re.escape(text)):
-        scorer(np.zeros((5, t)), np.zeros((5, p)))
-
-
-def train(folder, stop, resumed=None):
-    """Train with these scores, of the epoch and of other data; stop after so many epochs."""
-    bs.global_rnd.set_seed(1)
-    x = np.random.RandomState(1).normal(size=(1, 30, 3))
-    data = {"default": x, "targets": (x[..., :1] > 0).astype(int)}
-    iters = Minibatches(7, **data), Minibatches(4, **data)
-    if resumed is None:
-        net = bs.tools.create_net_from_spec("classification", 3, 2, "F4")
-        net.initialize(bs.initializers.Gaussian(0.5), seed=1)
-        monitor = MonitorScores("valid", [Recall(), AreaUnderCurve(name="area")])
-        saver = SaveCheckpoint(folder / "run.hdf5", timescale="update", interval=3, keep=9)
-        trainer = make_trainer(monitor, SaveBestNetwork("MonitorScores.area"), saver, epochs=stop)
-        trainer.train_scorers = [AreaUnderCurve(), FScore()]
-    else:
-        trainer = Trainer.resume(resumed)
-        net = trainer.net
-    trainer.train(net, iters[0], valid=iters[1])
-    return json.loads(trainer.logs.to_json())
-
-
-def test_a_run_goes_on_with_what_the_scores_of_an_epoch_keep(tmp_path):
-    whole = train(tmp_path, 2)
-    assert 0 < whole["rolling_training"]["AreaUnderCurve"][-1] < 1
-    assert train(tmp_path, 2, tmp_path / "run-3.hdf5") == whole
