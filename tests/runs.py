@@ -16,7 +16,9 @@ from brainstorm import hooks, layers, value_modifiers
 from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.scorers import Accuracy as AccuracyScorer
+from brainstorm.scorers import AreaUnderCurve, FScore
 from brainstorm.training import Exponential, MomentumStepper
+from tests.networks import chain, wire_input, wire_loss
 
 RND = np.random.RandomState(0)
 T, N = 5, 11
@@ -172,18 +174,10 @@ HANDLERS = {
 
 def make_network(hidden="dense", handler="float32", features=(3,)):
     """Return a network with dropout, a statistics layer and modifiers."""
-    inp = layers.Input({"default": ("T", "B", *features), "targets": ("T", "B", 1)})
-    last = inp
-    for layer in HIDDEN[hidden]():
-        last >>= layer
-    projection, out = (
-        layers.FullyConnected(2, "linear", name="Projection"),
-        layers.SoftmaxCE(name="Out"),
-    )
-    last >> layers.Dropout(0.3, name="Dropout") >> projection >> out - "loss" >> layers.Loss()
-    count = layers.Accuracy(name="Count")
+    inp, count = wire_input(features), layers.Accuracy(name="Count")
+    projection = layers.FullyConnected(2, "linear", name="Projection")
+    wire_loss(inp, chain(inp, *HIDDEN[hidden](), layers.Dropout(0.3, name="Dropout"), projection))
     projection >> count
-    inp - "targets" >> "targets" - out
     inp - "targets" >> "targets" - count
     memory = "compact" if hidden == "compact" else "inspectable"
     net = bs.Network.from_layer(inp, seed=1, handler=HANDLERS[handler](), memory=memory)
@@ -234,7 +228,7 @@ def make_trainer(stepper=None, epochs=3):
     """Return a trainer with hooks that write, change and read."""
     stepper = stepper or MomentumStepper(0.05, 0.9)
     trainer = bs.Trainer(stepper, verbose=False)
-    trainer.train_scorers = [AccuracyScorer()]
+    trainer.train_scorers = [AccuracyScorer(), AreaUnderCurve(), FScore()]
     trainer.add_hook(WatchBits())  # first: what an evaluation leaves in the buffers is undefined
     trainer.add_hook(hooks.SaveBestNetwork("validation.total_loss", criterion="min"))
     trainer.add_hook(hooks.MonitorScores("valid", [AccuracyScorer()], name="validation"))

@@ -14,6 +14,7 @@ from brainstorm.initializers import Gaussian
 from brainstorm.network import Network
 from brainstorm.tools import evaluate, run_network
 from brainstorm.training import SgdStepper
+from tests.networks import chain, wire_input, wire_loss
 from tests.trainings import Call, make_trainer
 
 RND = np.random.RandomState(9)
@@ -21,12 +22,8 @@ DATA = {"default": RND.normal(size=(7, 5, 2)), "targets": RND.normal(size=(7, 5,
 
 
 def over_time(*hidden) -> Network:
-    inp = bl.Input({"default": ("T", "B", 2), "targets": ("T", "B", 1)})
-    error, last = bl.SquaredError(name="Error"), inp
-    for layer in (*hidden, bl.FullyConnected(1, "linear")):
-        last = last >> layer
-    last >> error - "loss" >> bl.Loss()
-    inp - "targets" >> "targets" - error
+    inp = wire_input((2,))
+    wire_loss(inp, chain(inp, *hidden, bl.FullyConnected(1, "linear")), bl.SquaredError)
     net = Network.from_layer(inp, seed=1, handler=NumpyHandler(float))
     clocks = {n: {"timing": [1, 2, 3, 4, 6]} for n in net.layers if n.startswith("Clock")}
     net.initialize({"default": Gaussian(1.0), **clocks}, seed=2)
@@ -50,14 +47,14 @@ def outputs_of_parts(net: Network, iterator: SequenceChunks) -> np.ndarray:
         if not continues[number]:
             batches.append([])
         net.forward_pass()
-        batches[-1].append(net.get("Error.outputs.predictions"))
+        batches[-1].append(net.get("Out.outputs.predictions"))
     return np.concatenate([np.concatenate(arrays) for arrays in batches], axis=1)
 
 
 def whole_outputs(net: Network) -> np.ndarray:
     net.provide_external_data(DATA)
     net.forward_pass()
-    return net.get("Error.outputs.predictions")
+    return net.get("Out.outputs.predictions")
 
 
 HIDDEN = {
@@ -78,28 +75,27 @@ def test_parts_give_what_whole_sequences_give(hidden: str, length: int) -> None:
 def test_forward_passes_may_be_repeated(net: Network) -> None:
     for _ in run_network(net, chunks(batch_size=5)()):
         net.forward_pass()
-        first = net.get("Error.outputs.predictions")
+        first = net.get("Out.outputs.predictions")
         net.forward_pass(training_pass=True)
-        np.testing.assert_array_equal(net.get("Error.outputs.predictions"), first)
+        np.testing.assert_array_equal(net.get("Out.outputs.predictions"), first)
     np.testing.assert_allclose(first, whole_outputs(net)[6:])
 
 
-def test_other_data_in_between_do_not_disturb(net: Network) -> None:
-    for _ in run_network(net, chunks(batch_size=5)()):
-        net.forward_pass()
-        last = net.get("Error.outputs.predictions")
-        evaluate(net, chunks(2))
-        evaluate(net, Undivided(**DATA))
-        net.predict(DATA["default"])
-    np.testing.assert_allclose(last, whole_outputs(net)[6:])
-
-
-def test_the_state_survives_a_change_of_the_handler(net: Network) -> None:
+@pytest.mark.parametrize(
+    "disturb",
+    [
+        lambda net: evaluate(net, chunks(2)),
+        lambda net: evaluate(net, Undivided(**DATA)),
+        lambda net: net.predict(DATA["default"]),
+        lambda net: net.set_handler(NumpyHandler(float)),
+    ],
+)
+def test_other_data_and_handlers_in_between_do_not_disturb(net: Network, disturb) -> None:
     found = []
     for _ in run_network(net, chunks(batch_size=5)()):
         net.forward_pass()
-        found.append(net.get("Error.outputs.predictions"))
-        net.set_handler(NumpyHandler(float))
+        found.append(net.get("Out.outputs.predictions"))
+        disturb(net)
     np.testing.assert_allclose(np.concatenate(found), whole_outputs(net), 1e-12)
 
 
@@ -109,7 +105,7 @@ def test_ordinary_batches_start_from_zeros(net: Network) -> None:
     np.testing.assert_array_equal(whole_outputs(net), expected)
     for _ in run_network(net, Minibatches(5, shuffle=False, **DATA)()):
         net.forward_pass()
-        np.testing.assert_array_equal(net.get("Error.outputs.predictions"), expected)
+        np.testing.assert_array_equal(net.get("Out.outputs.predictions"), expected)
 
 
 def test_evaluation_of_parts_is_that_of_whole_sequences(net: Network) -> None:
@@ -155,20 +151,14 @@ def test_a_state_that_does_not_fit(net: Network) -> None:
     state: list = []
     net.carry_context(state, continues=False)
     net.provide_external_data({name: array[:, :2] for name, array in DATA.items()})
-    for wrong, text in (
-        (
-            [],
-            r"context for 'Lstm.*expected .*got none\. The first batch, in training of each epoch",
-        ),
-        ((), r"^carry_context: expected a list, which is .*, got \(\)\.$"),
-        (state, r"\(1, 2, \d+\), got \(1, 5, \d+\)\. A context"),
+    for wrong, continues, text in (
+        ([], True, r"for 'Lstm.*expected .*got none\. The first batch, in training of each epoch"),
+        ((), True, r"^carry_context: expected a list, which is .*, got \(\)\.$"),
+        (state, True, r"\(1, 2, \d+\), got \(1, 5, \d+\)\. A context"),
+        (state, np.array([True, False]), r"^carry_context, continues: expected True or"),
     ):
         with pytest.raises(NetworkValidationError, match=text):
-            net.carry_context(wrong, continues=True)
-    with pytest.raises(
-        NetworkValidationError, match=r"^carry_context, continues: expected True or"
-    ):
-        net.carry_context(state, continues=np.array([True, False]))  # one for each sequence
+            net.carry_context(wrong, continues)
 
 
 def test_the_memory_of_the_state_is_used_again(net: Network) -> None:
@@ -184,10 +174,10 @@ def test_the_memory_of_the_state_is_used_again(net: Network) -> None:
 
 
 def linear_behind(*layers) -> Network:
-    wire = bl.Input({"default": ("T", "B", 2)})
-    for layer in (*layers, bl.FullyConnected(1, "linear", name="Out")):
-        wire = wire >> layer
-    network = Network.from_layer(wire, handler=NumpyHandler(float))
+    last = chain(
+        bl.Input({"default": ("T", "B", 2)}), *layers, bl.FullyConnected(1, "linear", "Out")
+    )
+    network = Network.from_layer(last, handler=NumpyHandler(float))
     network.initialize(Gaussian(1.0), seed=2)
     return network
 

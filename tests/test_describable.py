@@ -20,7 +20,6 @@ from brainstorm.randomness import RandomState
 from brainstorm.registry import Registry
 from brainstorm.structure import UniquelyNamed
 from brainstorm.testing import LayerHarness, build_layer
-from brainstorm.value_modifiers import ClipValues
 from tests import test_arguments
 
 
@@ -76,12 +75,6 @@ def test_defaults_that_are_arrays_are_compared():
     assert get_description(Carrier(np.ones(2))) == {"@type": "Carrier", "load": [1.0, 1.0]}
 
 
-def test_objects_inside_objects():
-    assert get_description({"pair": (Bird("A", mate=Animal("B")), [None, True])}) == {"pair": [
-        {"@type": "Bird", "name": "A", "mate": {"@type": "Animal", "name": "B"}}, [None, True],
-    ]}  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("value", "described"),
     [
@@ -95,9 +88,11 @@ def test_objects_inside_objects():
         (-np.inf, {"@float": "-inf"}),
         (np.array([np.inf, 1.0]), [{"@float": "inf"}, 1.0]),
         (enum.Enum("Choice", {"LOW": "min"}, type=str).LOW, "min"),
+        ({"all": (Bird("A", mate=Animal("B")), None)},
+         {"all": [{"@type": "Bird", "name": "A", "mate": {"@type": "Animal", "name": "B"}}, None]}),
     ],
-)
-def test_numpy_and_tuples_become_plain_data(value, described):
+)  # fmt: skip
+def test_objects_numpy_and_tuples_become_plain_data(value, described):
     result = get_description(value)
     assert result == described
     assert json.loads(json.dumps(result)) == described
@@ -177,8 +172,6 @@ def test_a_round_trip_through_json(data):
 def test_what_has_no_description_is_found_by_its_path(value, message):
     with pytest.raises(DescriptionError, match=f"^{re.escape(message)}"):
         get_description(value)
-    with pytest.raises(TypeError):
-        get_description(value)
 
 
 def test_an_unknown_class_is_refused_with_near_misses():
@@ -188,11 +181,6 @@ def test_an_unknown_class_is_refused_with_near_misses():
     )
     with pytest.raises(UnknownTypeError, match=text):
         create_from_description({"@type": "Animla"})
-
-
-def test_what_is_no_description_is_found_by_its_path():
-    with pytest.raises(DescriptionError, match=r"^\[Animal.name\]: a set is not a description$"):
-        create_from_description({"@type": "Animal", "name": {1}})
 
 
 def test_a_description_never_runs_code():
@@ -255,36 +243,28 @@ def test_no_description_sets_what_a_class_defines_or_leaves_out(kind, name):
         create_from_description({"@type": kind, "name": "abc", "mate": None, name: {"a": 1}})
 
 
-def test_a_description_with_an_attribute_that_no_object_has_says_where():
-    description = get_description(ClipValues(-1, 1))
-    text = r"^\[ClipValues.lower\]: ClipValues: unknown attribute 'lower'. Choices are: low, "
-    with pytest.raises(DescriptionError, match=text):
-        create_from_description({**description, "lower": 2})
-
-
 def test_values_on_the_class_and_names_may_be_set():
     made = create_from_description({"@type": "Guarded", "name": "abc", "limit": 6, "__name__": "x"})
     assert (made.limit, made.__name__, made.half) == (6, "x", "ab")
 
 
-def test_a_description_that_lacks_what_an_object_needs():
-    text = r"a Guarded cannot be made of '@type': AttributeError\(.*'name'"
-    with pytest.raises(DescriptionError, match=text):
-        create_from_description([{"x": {"@type": "Guarded"}}])
-
-
 @pytest.mark.parametrize(
     ("description", "text"),
     [
+        ({"@type": "Animal", "name": {1}}, r"\[Animal.name\]: a set is not a description$"),
+        ({"@type": "ClipValues", "low": -1.0, "high": 1.0, "lower": 2},
+         r"\[ClipValues.lower\]: ClipValues: unknown attribute 'lower'. Choices are: low, "),
+        ([{"x": {"@type": "Guarded"}}],
+         r"a Guarded cannot be made of '@type': AttributeError\(.*'name'"),
         ({"@type": "ClipValues", "high": 1}, "a ClipValues cannot be made without 'low'. get"),
         ({"@type": "Bird", "name": "Tit"}, "a Bird cannot be made without 'mate'"),
         ({"@type": "Bird", "mate": None}, "a Bird cannot be made without 'name'"),
         ({"@type": "SgdStepper"}, "a SgdStepper cannot be made without 'learning_rate'"),
         ([{"@type": "SaveNetwork"}], "a SaveNetwork cannot be made without 'filename'"),
     ],
-)
-def test_what_a_constructor_keeps_belongs_into_the_description(description, text):
-    with pytest.raises(DescriptionError, match=f"^{re.escape(text)}"):
+)  # fmt: skip
+def test_a_description_of_what_no_constructor_makes(description, text):
+    with pytest.raises(DescriptionError, match=f"^{text}"):
         create_from_description(description)
 
 
@@ -298,7 +278,7 @@ CHECKED = {
 
 
 @pytest.mark.parametrize("name", CHECKED)
-def test_a_description_is_checked_as_by_the_constructor(name):
+def test_a_description_is_taken_and_checked_as_arguments_are(name):
     this = CHECKED[name]
     cls, description = type(this), get_description(this)
     names = inspect.signature(cls).parameters.keys() & vars(this).keys()
@@ -306,14 +286,14 @@ def test_a_description_is_checked_as_by_the_constructor(name):
         for value in (-1, 0, 2.5, 1e9, "x", [1]):
             changed = {**description, option: value}
             arguments = create_from_description({k: v for k, v in changed.items() if k in names})
-            texts = []
+            found = []
             for make in (lambda: cls(**arguments), lambda: create_from_description(changed)):  # noqa: B023
                 try:
-                    make()
-                    texts.append("")
+                    made = get_description(make())
+                    found.append({n: made.get(n) for n in names})  # a hook's own name can differ
                 except ValidationError as error:
-                    texts.append(str(error))
-            assert texts[0] == texts[1], (option, value)
+                    found.append(str(error))
+            assert found[0] == found[1], (option, value)
 
 
 @pytest.mark.parametrize(

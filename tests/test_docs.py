@@ -12,6 +12,7 @@ import brainstorm
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted(page for page in DOCS.rglob("*.md") if not page.is_relative_to(DOCS / "generated"))
+DOCUMENTS = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")]
 NAMES = [page.relative_to(DOCS).as_posix() for page in PAGES]
 #: Example -> why the documentation shows it without running it.
 SHOWN = {
@@ -82,15 +83,14 @@ def test_every_recipe_states_a_problem_and_is_in_the_table_of_recipes():
         assert "\n\n**Problem.** " in page.read_text(encoding="utf-8"), page.name
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_links_lead_somewhere(name):
-    page = DOCS / name
+@pytest.mark.parametrize("page", [*PAGES, *DOCUMENTS], ids=lambda page: page.stem)
+def test_links_lead_somewhere(page):
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
     for target, anchor in re.findall(r"\]\((?!https?://)([^)#\s]*)(?:#([^)\s]*))?\)", text):
         place = installed((page.parent / target).resolve()) if target else page
-        assert place.exists(), f"{name}: {target}"
+        assert place.exists(), target
         if anchor:
-            assert anchor in anchors(place), f"{name}: {target}#{anchor}"
+            assert anchor in anchors(place), f"{target}#{anchor}"
 
 
 def test_messages_lead_to_sections_that_are_there():

@@ -21,16 +21,10 @@ from brainstorm.handlers import DebugHandler, NativeHandler, NumpyHandler
 from brainstorm.initializers import Gaussian
 from brainstorm.network import Network
 from brainstorm.structure.generators import get_generator_states, set_generator_states
-from brainstorm.training import (
-    AdamStepper,
-    AdamWStepper,
-    MomentumStepper,
-    NesterovStepper,
-    ParameterGroup,
-    SgdStepper,
-)
+from brainstorm.training import ParameterGroup
 from brainstorm.value_modifiers import ClipValues, ConstrainL2Norm
 from tests.networks import WIRINGS, classifier, data_for
+from tests.trainings import LEARNING
 
 LIVING = {
     **WIRINGS,
@@ -44,13 +38,6 @@ HANDLERS = {
     "one thread": lambda: NativeHandler(threads=1),
     "two threads": lambda: NativeHandler(threads=2),
     "debug": lambda: DebugHandler(NumpyHandler(np.float64)),
-}
-STEPPERS = {
-    "sgd": SgdStepper,
-    "momentum": MomentumStepper,
-    "nesterov": NesterovStepper,
-    "adam": AdamStepper,
-    "adamw": AdamWStepper,
 }
 #: How the arrays of a batch lie in memory.
 FORMS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -88,7 +75,7 @@ class Life(RuleBasedStateMachine):
         kind=st.sampled_from(list(LIVING)),
         memory=st.sampled_from(["inspectable", "compact"]),
         handler=st.sampled_from(list(HANDLERS)),
-        stepper=st.sampled_from(list(STEPPERS)),
+        stepper=st.sampled_from(list(LEARNING)),
     )
     def begin(self, kind, memory, handler, stepper):
         self.net = Network.from_layer(LIVING[kind](), 1, HANDLERS[handler](), memory)
@@ -208,9 +195,9 @@ class Life(RuleBasedStateMachine):
             for option in layer.changeable_kwargs:
                 setattr(layer, option, value)
 
-    @rule(name=st.sampled_from(list(STEPPERS)))
+    @rule(name=st.sampled_from(list(LEARNING)))
     def train_with(self, name):
-        self.stepper = STEPPERS[name](0.05)
+        self.stepper = LEARNING[name](0.05)
         self.stepper.start(self.net)
 
     @rule(

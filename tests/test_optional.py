@@ -21,7 +21,6 @@ def test_a_missing_library_is_named_with_the_extra_that_brings_it():
     )
     with pytest.raises(MissingDependencyError, match=f"^{re.escape(text)}$") as caught:
         require("no_such_library.part", "plot")
-    assert isinstance(caught.value, ImportError)
     assert isinstance(caught.value.__cause__, ModuleNotFoundError)
 
 

@@ -14,8 +14,8 @@ from brainstorm.handlers import NumpyHandler
 from brainstorm.hooks import MonitorScores, SaveCheckpoint
 from brainstorm.initializers import Gaussian
 from brainstorm.network import Network
-from brainstorm.scorers import Accuracy, MeanSquaredError
-from brainstorm.tools import evaluate, extract
+from brainstorm.scorers import Accuracy
+from brainstorm.tools import evaluate
 from brainstorm.training import AdamStepper, SgdStepper, Trainer
 from tests.trainings import make_trainer
 
@@ -120,14 +120,6 @@ def test_batch_sizes_do_not_change_what_an_epoch_logs() -> None:
     assert logged[0] == pytest.approx(logged[1])
 
 
-def test_outputs_of_sequences_are_extracted() -> None:
-    net = classifier()
-    found = extract(net, di.Minibatches(4, shuffle=False, cut_according_to=None, **DATA, **WHOLE),
-                    ["TimePooling.outputs.default", "Lstm.outputs.default"])  # fmt: skip
-    assert found["TimePooling.outputs.default"].shape == (N, 4)
-    assert found["Lstm.outputs.default"].shape == (T + 1, N, 4)
-
-
 def test_rows_of_a_network_are_those_of_steps_or_of_sequences() -> None:
     net = classifier()
     net.provide_external_data(DATA)
@@ -145,19 +137,6 @@ def test_rows_of_a_network_may_be_pixels() -> None:
     for by_pixel, features in ((False, 60), (True, 3)):
         rows = net.get_rows("Input.outputs.default", by_pixel)
         np.testing.assert_allclose(rows, x.reshape(-1, features), rtol=1e-6)
-
-
-def test_regression_of_sequences_is_scored() -> None:
-    inp = bl.Input({"default": ("T", "B", 2), "targets": ("B", 2)})
-    error = bl.SquaredError(name="Error")
-    inp >> bl.TimePooling("sum") >> error - "loss" >> bl.Loss()
-    inp - "targets" >> "targets" - error
-    net = Network.from_layer(inp, handler=NumpyHandler(np.float64))
-    net.output_name = "Error.outputs.predictions"
-    data = di.Minibatches(4, default=X, targets=X.sum(axis=0) + 2, **WHOLE)
-    scores = evaluate(net, data, [MeanSquaredError()])
-    assert scores["MeanSquaredError"] == pytest.approx(4.0)
-    assert scores["total_loss"] == pytest.approx(4.0)
 
 
 def test_a_training_in_parts_is_resumed_in_the_middle_of_a_sequence(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from brainstorm.handlers.native import NativeHandler
 from brainstorm.hooks import MonitorLoss, SaveCheckpoint, StopAfterEpoch
 from brainstorm.layers import BatchNorm, Dropout, FullyConnected, Lstm
 from brainstorm.training import MomentumStepper, SgdStepper, Trainer
+from tests.networks import trainable
 from tests.trainings import in_a_fork, make_trainer, needs_fork, run_threads
 
 HANDLERS = {
@@ -30,17 +31,14 @@ HANDLERS = {
 THREADED = {**HANDLERS, "native with threads": lambda: NativeHandler(np.float32, threads=2, seed=5)}
 RND = np.random.RandomState(0)
 DATA = {
-    "default": RND.normal(size=(4, 18, 3)).astype(np.float32),
+    "default": RND.normal(size=(4, 18, 4)).astype(np.float32),
     "targets": RND.randint(0, 2, (4, 18, 1)),
 }
 
 
-def make_network(handler, seed=1):
-    inp, out = bs.tools.get_in_out_layers("classification", (3,), 2)
-    inp >> FullyConnected(8, "tanh") >> BatchNorm() >> Dropout(0.2) >> Lstm(5) >> out
-    net = bs.Network.from_layer(inp, seed=seed, handler=handler)
-    net.initialize(bs.initializers.Gaussian(0.5), seed=seed)
-    return net
+def make_network(handler):
+    hidden = FullyConnected(8, "tanh"), BatchNorm(), Dropout(0.2), Lstm(5)
+    return trainable(*hidden, handler=handler)
 
 
 def make_batches(seed=1):
@@ -66,8 +64,8 @@ def train(net, epochs=2, seed=1, hooks=()):
 @pytest.mark.parametrize("kind", THREADED)
 def test_networks_in_threads_of_their_own_compute_as_ever(kind):
     seeds = [1, 2]
-    expected = [train(make_network(THREADED[kind](), seed), seed=seed) for seed in seeds]
-    nets = [make_network(THREADED[kind](), seed) for seed in seeds]
+    expected = [train(make_network(THREADED[kind]()), seed=seed) for seed in seeds]
+    nets = [make_network(THREADED[kind]()) for _ in seeds]
     found = [b""] * len(seeds)
     together = threading.Barrier(len(seeds))
 

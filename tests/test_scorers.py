@@ -1,6 +1,5 @@
 """Scorers: values, weights, aggregation over batches, and errors."""
 
-import json
 import re
 
 import numpy as np
@@ -9,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
 
-from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import UnknownPathError, UnknownTypeError, ValidationError
 from brainstorm.hooks import MonitorScores
 from brainstorm.scorers import (
@@ -18,7 +16,6 @@ from brainstorm.scorers import (
     FScore,
     Hamming,
     MeanSquaredError,
-    Recall,
     RSquared,
     Scorer,
     aggregate_losses_and_scores,
@@ -100,20 +97,6 @@ def test_squared_errors_are_computed_in_double_precision(dtype):
 def test_sums_are_exact_in_float32():
     ones, mask = np.ones((2, 1), np.float32), np.array([[2**24], [1]], np.float32)
     assert Accuracy()(ones, ones, mask) == 2**24 + 1
-
-
-@pytest.mark.parametrize(
-    "scorer",
-    [
-        *(Accuracy(), Hamming(0.2, name="h"), MeanSquaredError("a", "b", "c"), RSquared()),
-        *(FScore(2, 1, 0.3, name="f"), Recall(of_class=2), AreaUnderCurve("out")),
-    ],
-)
-def test_description_is_strict_json_and_comes_back(scorer):
-    text = json.dumps(get_description(scorer), allow_nan=False)
-    again = create_from_description(json.loads(text))
-    assert type(again) is type(scorer)
-    assert again.__dict__ == scorer.__dict__
 
 
 def test_base_is_abstract():

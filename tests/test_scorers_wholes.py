@@ -1,6 +1,5 @@
 """Scores are those of scikit-learn, whatever the batches are, and NaN where there is none."""
 
-import json
 import re
 import warnings
 
@@ -9,10 +8,8 @@ import pytest
 from sklearn import metrics
 
 import brainstorm as bs
-from brainstorm.data_iterators import Minibatches
 from brainstorm.errors import ValidationError
 from brainstorm.handlers import NumpyHandler
-from brainstorm.hooks import MonitorScores, SaveBestNetwork, SaveCheckpoint
 from brainstorm.layers import Input, NoOp
 from brainstorm.scorers import (
     Accuracy,
@@ -25,8 +22,6 @@ from brainstorm.scorers import (
     RSquared,
 )
 from brainstorm.tools import evaluate
-from brainstorm.training import Trainer
-from tests.trainings import make_trainer
 
 RND = np.random.RandomState(0)
 ROWS = 40
@@ -255,29 +250,3 @@ def test_a_nan_that_was_kept_is_in_the_score(kind):
     rows = np.atleast_2d(kind()(np.eye(4)[:, :1], np.ones((4, 1))))
     assert np.isfinite(kind().aggregate(rows))
     assert np.isnan(kind().aggregate([*rows, np.full_like(rows[0], np.nan)]))
-
-
-def train(folder, stop, resumed=None):
-    """Train with these scores, of the epoch and of other data; stop after so many epochs."""
-    bs.global_rnd.set_seed(1)
-    x = np.random.RandomState(1).normal(size=(1, 30, 3))
-    data = {"default": x, "targets": (x[..., :1] > 0).astype(int)}
-    iters = Minibatches(7, **data), Minibatches(4, **data)
-    if resumed is None:
-        net = bs.tools.create_net_from_spec("classification", 3, 2, "F4")
-        net.initialize(bs.initializers.Gaussian(0.5), seed=1)
-        monitor = MonitorScores("valid", [Recall(), AreaUnderCurve(name="area")])
-        saver = SaveCheckpoint(folder / "run.hdf5", timescale="update", interval=3, keep=9)
-        trainer = make_trainer(monitor, SaveBestNetwork("MonitorScores.area"), saver, epochs=stop)
-        trainer.train_scorers = [AreaUnderCurve(), FScore()]
-    else:
-        trainer = Trainer.resume(resumed)
-        net = trainer.net
-    trainer.train(net, iters[0], valid=iters[1])
-    return json.loads(trainer.logs.to_json())
-
-
-def test_a_run_goes_on_with_what_the_scores_of_an_epoch_keep(tmp_path):
-    whole = train(tmp_path, 2)
-    assert 0 < whole["rolling_training"]["AreaUnderCurve"][-1] < 1
-    assert train(tmp_path, 2, tmp_path / "run-3.hdf5") == whole

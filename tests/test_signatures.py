@@ -5,7 +5,6 @@ import inspect
 import pytest
 
 import brainstorm as bs
-from brainstorm.handlers import Handler
 
 #: Where to find them, and their arguments of 2015 (those of all hooks: HOOK); others stand behind.
 TABLE = """
@@ -102,6 +101,39 @@ data_iterators.OneHot MultiHot: iter, vocab_size_dict
 randomness.Seedable: seed=None
 randomness.RandomState.create_random_state: seed=None
 handlers.DebugHandler: handler
+handlers.Handler.allocate ones zeros: shape
+handlers.Handler.copy_to: src, dest
+handlers.Handler.copy_to_if: src, dest, cond
+handlers.Handler.create_from_numpy: arr
+handlers.Handler.fill: mem, val
+handlers.Handler.fill_if: mem, val, cond
+handlers.Handler.get_numpy_copy: mem
+handlers.Handler.set_from_numpy: mem, arr
+handlers.Handler.is_fully_finite: a
+handlers.Handler.abs_t log_t sqrt_t sign_t: a, out
+handlers.Handler.add_into_if: a, out, cond
+handlers.Handler.add_st mult_st mult_add_st: s, t, out
+handlers.Handler.add_tt subtract_tt mult_tt mult_add_tt divide_tt modulo_tt merge_tt: a, b, out
+handlers.Handler.clip_t: a, a_min, a_max, out
+handlers.Handler.add_mv subtract_mv mult_mv mult_add_mv divide_mv index_m_by_v: m, v, out
+handlers.Handler.dot_mm dot_add_mm: a, b, out, transa=False, transb=False
+handlers.Handler.sum_t broadcast_t: a, axis, out
+handlers.Handler.binarize_v: v, out
+handlers.Handler.split_add_tt: x, out_a, out_b
+handlers.Handler.fill_gaussian: mean, std, out
+handlers.Handler.generate_probability_mask: mask, probability
+handlers.Handler.conv2d_forward_batch: inputs, weights, bias, outputs, padding, stride
+handlers.Handler.conv2d_backward_batch: inputs, weights, padding, stride, in_deltas, out_deltas,
+    weight_deltas, bias_deltas
+handlers.Handler.maxpool2d_forward_batch: inputs, window, outputs, padding, stride, argmax
+handlers.Handler.maxpool2d_backward_batch: inputs, window, outputs, padding, stride, argmax,
+    in_deltas, out_deltas
+handlers.Handler.avgpool2d_forward_batch: inputs, window, outputs, padding, stride
+handlers.Handler.avgpool2d_backward_batch: inputs, window, outputs, padding, stride, in_deltas,
+    out_deltas
+handlers.Handler.sigmoid tanh rel el: x, y
+handlers.Handler.sigmoid_deriv tanh_deriv rel_deriv el_deriv: x, y, dy, dx
+handlers.Handler.softmax_m: m, out
 """
 HOOK = "name=None, timescale='epoch', interval=1, verbose=None"
 LINES = TABLE.replace("\n    ", " ").replace("HOOK", HOOK).strip().splitlines()
@@ -116,42 +148,6 @@ def rows():
 
 
 ROWS = list(rows())
-
-OPERATIONS = {
-    "allocate ones zeros": "shape",
-    "copy_to": "src, dest",
-    "copy_to_if": "src, dest, cond",
-    "create_from_numpy": "arr",
-    "fill": "mem, val",
-    "fill_if": "mem, val, cond",
-    "get_numpy_copy": "mem",
-    "set_from_numpy": "mem, arr",
-    "is_fully_finite": "a",
-    "abs_t log_t sqrt_t sign_t": "a, out",
-    "add_into_if": "a, out, cond",
-    "add_st mult_st mult_add_st": "s, t, out",
-    "add_tt subtract_tt mult_tt mult_add_tt divide_tt modulo_tt merge_tt": "a, b, out",
-    "clip_t": "a, a_min, a_max, out",
-    "add_mv subtract_mv mult_mv mult_add_mv divide_mv index_m_by_v": "m, v, out",
-    "dot_mm dot_add_mm": "a, b, out, transa=False, transb=False",
-    "sum_t broadcast_t": "a, axis, out",
-    "binarize_v": "v, out",
-    "split_add_tt": "x, out_a, out_b",
-    "fill_gaussian": "mean, std, out",
-    "generate_probability_mask": "mask, probability",
-    "conv2d_forward_batch": "inputs, weights, bias, outputs, padding, stride",
-    "conv2d_backward_batch": "inputs, weights, padding, stride, in_deltas, out_deltas, "
-    "weight_deltas, bias_deltas",
-    "maxpool2d_forward_batch": "inputs, window, outputs, padding, stride, argmax",
-    "maxpool2d_backward_batch": "inputs, window, outputs, padding, stride, argmax, in_deltas, "
-    "out_deltas",
-    "avgpool2d_forward_batch": "inputs, window, outputs, padding, stride",
-    "avgpool2d_backward_batch": "inputs, window, outputs, padding, stride, in_deltas, out_deltas",
-    "sigmoid tanh rel el": "x, y",
-    "sigmoid_deriv tanh_deriv rel_deriv el_deriv": "x, y, dy, dx",
-    "softmax_m": "m, out",
-}
-ALL_OPERATIONS = [(name, given) for names, given in OPERATIONS.items() for name in names.split()]
 
 
 def check(function, given):
@@ -181,8 +177,3 @@ def test_the_arguments_of_2015_are_the_first(path, given):
     for name in path.split("."):
         found = getattr(found, name)
     check(found, given)
-
-
-@pytest.mark.parametrize(("name", "given"), ALL_OPERATIONS)
-def test_the_arguments_of_operations(name, given):
-    check(getattr(Handler, name), given)

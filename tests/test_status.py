@@ -1,21 +1,16 @@
 """The page of features and targets is up to date, and all that it names is there."""
 
-import importlib.util
 import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-GENERATOR = Path(__file__).parent.parent / "docs" / "make_status.py"
+from tests.test_docs import load
 
 
 @pytest.fixture
 def status():
-    spec = importlib.util.spec_from_file_location("make_status", GENERATOR)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("make_status")
 
 
 def groups_of(status):

@@ -14,6 +14,7 @@ from brainstorm.initializers import Gaussian
 from brainstorm.tools import plot_activations, plot_bands, plot_filters, plot_logs, plot_weights
 from brainstorm.training import Logs
 from brainstorm.training.logs import Moment
+from tests.networks import forward
 from tests.trainings import make_trainer
 
 LOGS = Logs(
@@ -37,16 +38,7 @@ def images():
 
 @pytest.fixture
 def sequences():
-    return initialized(3, 2, "L4")
-
-
-def forward(net, T, B):
-    rnd = np.random.RandomState(0)
-    shapes = net.layers["Input"].out_shapes
-    net.provide_external_data(
-        {name: rnd.random_sample(s.get_shape(T, B)).round() for name, s in shapes.items()}
-    )
-    net.forward_pass()
+    return initialized(3, 3, "L4")
 
 
 def image_of(figure):
