@@ -359,7 +359,9 @@ def _pack(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
     is_array = isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufc"
     if is_array and value.dtype.char not in "gG":
         return {ARRAY: _put(np.asarray(value), path, arrays)}
-    if isinstance(value, Mapping) and _are_plain_names(value):
+    if isinstance(value, Mapping) and all(
+        isinstance(key, str) and key not in (ARRAY, LIST, TUPLE) for key in value
+    ):
         start = f"{path}." if path else ""
         return {key: _pack(item, f"{start}{key}", arrays) for key, item in value.items()}
     if type(value) is list and len(value) > LONG_LIST and set(map(type, value)) in ({float}, {int}):
@@ -373,10 +375,6 @@ def _pack(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
         f"run file, {path}: expected numbers, texts, None, NumPy arrays of numbers, or lists, "
         f"tuples and dicts (with texts as keys) of these, got {value!r}."
     )
-
-
-def _are_plain_names(mapping: Mapping[Any, Any]) -> bool:
-    return all(isinstance(key, str) and key not in (ARRAY, LIST, TUPLE) for key in mapping)
 
 
 def _put(array: np.ndarray, path: str, arrays: dict[str, np.ndarray]) -> str:
