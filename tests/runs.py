@@ -17,6 +17,7 @@ from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.scorers import Accuracy as AccuracyScorer
 from brainstorm.training import Exponential, MomentumStepper
+from tests.networks import chain, wire_input, wire_loss
 
 RND = np.random.RandomState(0)
 T, N = 5, 11
@@ -172,19 +173,11 @@ HANDLERS = {
 
 def make_network(hidden="dense", handler="float32", features=(3,)):
     """Return a network with dropout, a statistics layer and modifiers."""
-    inp = layers.Input({"default": ("T", "B", *features), "targets": ("T", "B", 1)})
-    last = inp
-    for layer in HIDDEN[hidden]():
-        last >>= layer
-    projection, out = (
-        layers.FullyConnected(2, "linear", name="Projection"),
-        layers.SoftmaxCE(name="Out"),
-    )
-    last >> layers.Dropout(0.3, name="Dropout") >> projection >> out - "loss" >> layers.Loss()
-    count = layers.Accuracy(name="Count")
-    projection >> count
-    inp - "targets" >> "targets" - out
-    inp - "targets" >> "targets" - count
+    inp = wire_input(features)
+    projection = layers.FullyConnected(2, "linear", name="Projection")
+    last = chain(inp, *HIDDEN[hidden](), layers.Dropout(0.3, name="Dropout"), projection)
+    wire_loss(inp, last)
+    inp - "targets" >> "targets" - (last >> layers.Accuracy(name="Count"))
     memory = "compact" if hidden == "compact" else "inspectable"
     net = bs.Network.from_layer(inp, seed=1, handler=HANDLERS[handler](), memory=memory)
     net.output_name = "Out.outputs.predictions"

@@ -14,6 +14,7 @@ from brainstorm.initializers import Gaussian
 from brainstorm.network import Network
 from brainstorm.tools import evaluate, run_network
 from brainstorm.training import SgdStepper
+from tests.networks import chain, wire_input, wire_loss
 from tests.trainings import Call, make_trainer
 
 RND = np.random.RandomState(9)
@@ -21,12 +22,8 @@ DATA = {"default": RND.normal(size=(7, 5, 2)), "targets": RND.normal(size=(7, 5,
 
 
 def over_time(*hidden) -> Network:
-    inp = bl.Input({"default": ("T", "B", 2), "targets": ("T", "B", 1)})
-    error, last = bl.SquaredError(name="Error"), inp
-    for layer in (*hidden, bl.FullyConnected(1, "linear")):
-        last = last >> layer
-    last >> error - "loss" >> bl.Loss()
-    inp - "targets" >> "targets" - error
+    inp = wire_input((2,), (1,))
+    wire_loss(inp, chain(inp, *hidden, bl.FullyConnected(1, "linear")), bl.SquaredError)
     net = Network.from_layer(inp, seed=1, handler=NumpyHandler(float))
     clocks = {n: {"timing": [1, 2, 3, 4, 6]} for n in net.layers if n.startswith("Clock")}
     net.initialize({"default": Gaussian(1.0), **clocks}, seed=2)
@@ -50,14 +47,14 @@ def outputs_of_parts(net: Network, iterator: SequenceChunks) -> np.ndarray:
         if not continues[number]:
             batches.append([])
         net.forward_pass()
-        batches[-1].append(net.get("Error.outputs.predictions"))
+        batches[-1].append(net.get("Out.outputs.predictions"))
     return np.concatenate([np.concatenate(arrays) for arrays in batches], axis=1)
 
 
 def whole_outputs(net: Network) -> np.ndarray:
     net.provide_external_data(DATA)
     net.forward_pass()
-    return net.get("Error.outputs.predictions")
+    return net.get("Out.outputs.predictions")
 
 
 HIDDEN = {
@@ -78,16 +75,16 @@ def test_parts_give_what_whole_sequences_give(hidden: str, length: int) -> None:
 def test_forward_passes_may_be_repeated(net: Network) -> None:
     for _ in run_network(net, chunks(batch_size=5)()):
         net.forward_pass()
-        first = net.get("Error.outputs.predictions")
+        first = net.get("Out.outputs.predictions")
         net.forward_pass(training_pass=True)
-        np.testing.assert_array_equal(net.get("Error.outputs.predictions"), first)
+        np.testing.assert_array_equal(net.get("Out.outputs.predictions"), first)
     np.testing.assert_allclose(first, whole_outputs(net)[6:])
 
 
 def test_other_data_in_between_do_not_disturb(net: Network) -> None:
     for _ in run_network(net, chunks(batch_size=5)()):
         net.forward_pass()
-        last = net.get("Error.outputs.predictions")
+        last = net.get("Out.outputs.predictions")
         evaluate(net, chunks(2))
         evaluate(net, Undivided(**DATA))
         net.predict(DATA["default"])
@@ -98,7 +95,7 @@ def test_the_state_survives_a_change_of_the_handler(net: Network) -> None:
     found = []
     for _ in run_network(net, chunks(batch_size=5)()):
         net.forward_pass()
-        found.append(net.get("Error.outputs.predictions"))
+        found.append(net.get("Out.outputs.predictions"))
         net.set_handler(NumpyHandler(float))
     np.testing.assert_allclose(np.concatenate(found), whole_outputs(net), 1e-12)
 
@@ -109,7 +106,7 @@ def test_ordinary_batches_start_from_zeros(net: Network) -> None:
     np.testing.assert_array_equal(whole_outputs(net), expected)
     for _ in run_network(net, Minibatches(5, shuffle=False, **DATA)()):
         net.forward_pass()
-        np.testing.assert_array_equal(net.get("Error.outputs.predictions"), expected)
+        np.testing.assert_array_equal(net.get("Out.outputs.predictions"), expected)
 
 
 def test_evaluation_of_parts_is_that_of_whole_sequences(net: Network) -> None:
