@@ -9,7 +9,7 @@ import pytest
 import safetensors.numpy
 
 from brainstorm import layers as bl
-from brainstorm.errors import FileFormatError, MissingDependencyError, UnknownTypeError
+from brainstorm.errors import FileFormatError, UnknownTypeError
 from brainstorm.ext.safetensors_files import ENTRY, load_safetensors, save_safetensors
 from brainstorm.handlers import NumpyHandler
 from brainstorm.initializers import Gaussian
@@ -140,13 +140,3 @@ def test_negative_variances_are_refused(net, tmp_path, save, load):
     text = r"net', layer 'BatchNorm' \(.*\): running_var: expected variances >= 0, got -0\.5\.$"
     with pytest.raises(FileFormatError, match=text):
         load(tmp_path / "net")
-
-
-def test_the_library_is_named_where_it_is_missing(net, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "safetensors", None)
-    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
-    text = r"pip install 'brainstorm\[safetensors\]'"
-    for function in (save_safetensors, lambda *args: load_safetensors(args[1])):
-        with pytest.raises(MissingDependencyError, match=text):
-            function(net, tmp_path / "net")
-    assert list(tmp_path.iterdir()) == []
