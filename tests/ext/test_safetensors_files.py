@@ -71,19 +71,8 @@ def test_others_find_named_tensors(net, tmp_path):
         np.testing.assert_array_equal(array, net.get(path))
 
 
-@pytest.mark.parametrize("size", [0, 7, 100, 2000, -1])
-def test_a_truncated_file_is_refused(net, tmp_path, size):
-    whole = tmp_path / "net.safetensors"
-    save_safetensors(net, whole)
-    whole.write_bytes(whole.read_bytes()[:size])
-    with pytest.raises(FileFormatError, match=r"net.safetensors' cannot be read as a safe.*: it"):
-        load_safetensors(whole)
-
-
-def test_what_is_no_file_of_this_kind_is_refused(net, tmp_path):
+def test_a_file_of_others_is_refused(tmp_path):
     path = tmp_path / "other"
-    with pytest.raises(FileNotFoundError, match="there is no file '.*other'"):
-        load_safetensors(path)
     safetensors.numpy.save_file({"fc.weight": np.zeros(3)}, path)
     text = r"was not written by save_safetensors.*load_state_dict"
     with pytest.raises(FileFormatError, match=text):
