@@ -157,6 +157,30 @@ def test_everything_that_reads_or_writes_refuses_a_fifo(tmp_path, use):
     assert os.listdir(tmp_path) == ["it"]
 
 
+@pytest.mark.parametrize("part", [0.0, 0.2, 0.5, 0.9, 0.99, None])
+@pytest.mark.parametrize(
+    ("kind", "called"),
+    [
+        ("network", "network file"),
+        ("data", "data file"),
+        ("logs", "logs file"),
+        ("ONNX", "model in ONNX"),
+        ("safetensors", "safetensors file of a network"),
+    ],
+)
+def test_what_is_truncated_of_another_kind_or_missing_is_named(tmp_path, kind, called, part):
+    path = tmp_path / "it"
+    WRITERS[kind](path)
+    whole, name = path.read_bytes(), re.escape(repr(str(path)))
+    path.write_bytes(b"a letter to my aunt" if part is None else whole[: int(len(whole) * part)])
+    text = f"^{name} cannot be read as a {called}: it is truncated or of another kind"
+    with pytest.raises(FileFormatError, match=text):
+        READERS[kind](path)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=f"^there is no file {name}$"):
+        READERS[kind](path)
+
+
 def test_what_becomes_a_fifo_between_the_look_and_the_opening_is_refused(tmp_path, monkeypatch):
     path, look = tmp_path / "it", os.stat
     path.write_text("a file")
@@ -303,7 +327,7 @@ def test_a_new_file_has_the_mode_that_the_umask_leaves(tmp_path, monkeypatch):
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o640
 
 
-WRITERS = """
+LIMITED = """
 import resource, signal, sys
 import numpy as np
 from brainstorm.data_iterators import Minibatches, save_data
@@ -335,7 +359,7 @@ for size in (0, 100, 3000, 20_000, 10**9):
 @pytest.mark.skipif(sys.platform != "linux", reason="no limit on the size of files")
 def test_files_that_find_no_room_leave_the_process_whole(tmp_path):
     """HDF5 would end it with a segmentation fault."""
-    code = [sys.executable, "-c", WRITERS, str(tmp_path / "a.h5")]
+    code = [sys.executable, "-c", LIMITED, str(tmp_path / "a.h5")]
     done = subprocess.run(code, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     full = [f"{size} File too large" for size in (0, 100, 3000, 20_000) for _ in range(3)]

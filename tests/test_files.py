@@ -89,19 +89,6 @@ def test_a_failure_while_writing_leaves_the_old_file_and_no_temporary(file, unwr
 # -- refusals -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fraction", [0.0, 0.2, 0.5, 0.9, 0.99, None])
-def test_a_truncated_file_one_of_another_kind_and_a_missing_one(file, fraction):
-    whole, text = file.read_bytes(), re.escape(str(file))
-    cut = b"a letter to my aunt" if fraction is None else whole[: int(len(whole) * fraction)]
-    file.write_bytes(cut)
-    with pytest.raises(FileFormatError, match=r"net.hdf5' cannot be read as a network file: it is "
-                       r"truncated or of another kind"):  # fmt: skip
-        read_network_file(file)
-    file.unlink()
-    with pytest.raises(FileNotFoundError, match=f"^there is no file '{text}'$"):
-        read_network_file(file)
-
-
 def put(filename, name, value):
     """Replace the format or a data set in a file; `None` removes it."""
     with h5py.File(filename, "r+") as file:

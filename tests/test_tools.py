@@ -28,7 +28,7 @@ from brainstorm.layers import (
 from brainstorm.scorers import Accuracy
 from brainstorm.tools import evaluate, extract, extract_and_save, run_network, shuffle_data, split
 from brainstorm.training import SgdStepper, Trainer
-from tests.networks import wire_input
+from tests.networks import wire_input, wire_loss
 
 T, N = 4, 7
 RND = np.random.RandomState(0)
@@ -151,17 +151,15 @@ def test_extract(net, batches, predictions):
 
 
 def test_what_is_extracted_does_not_count_in_statistics():
-    inputs, output, counted = wire_input((3,)), SoftmaxCE(name="Output"), AccuracyLayer()
-    inputs >> FullyConnected(2, "linear") >> output - "loss" >> Loss()
-    output - "predictions" >> counted
-    for layer in (output, counted):
-        inputs - "targets" >> "targets" - layer
+    inputs, last = wire_input((3,)), FullyConnected(2, "linear")
+    wire_loss(inputs, inputs >> last)
+    inputs - "targets" >> "targets" - (last >> AccuracyLayer())
     net = bs.Network.from_layer(inputs, handler=NumpyHandler(np.float64))
     net.initialize(1.0)
     net.provide_external_data({"default": X, "targets": Y})
     net.forward_pass()
     before = net.dump_statistics()
-    extract(net, di.Undivided(default=X, targets=1 - Y), "Output.outputs.predictions")
+    extract(net, di.Undivided(default=X, targets=1 - Y), "Out.outputs.predictions")
     assert net.dump_statistics() == before
 
 

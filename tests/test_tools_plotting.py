@@ -8,7 +8,7 @@ import pytest
 
 import brainstorm as bs
 from brainstorm.data_iterators import Minibatches, Undivided
-from brainstorm.errors import MissingDependencyError, UnknownPathError, ValidationError
+from brainstorm.errors import UnknownPathError, ValidationError
 from brainstorm.hooks import MonitorLayerParameters, MonitorLoss
 from brainstorm.initializers import Gaussian
 from brainstorm.tools import plot_activations, plot_bands, plot_filters, plot_logs, plot_weights
@@ -227,12 +227,6 @@ def test_activations_that_there_are_not(sequences):
     for wrong, got in ((3, "3"), (-4, "-4"), ("a", "'a'"), (1.5, "1.5"), (None, "None")):
         with pytest.raises(ValidationError, match=f"expected a sequence below 3, got {got}"):
             plot_activations(sequences, "Lstm.outputs.default", sequence=wrong)
-
-
-def test_figures_need_an_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'brainstorm\[plot\]'"):
-        plot_logs(LOGS)
 
 
 def test_pyplot_is_not_touched():

@@ -1,5 +1,6 @@
 """Steppers, trainers, hooks that call a function, threads, forks and memory, for several tests."""
 
+import contextlib
 import functools
 import os
 import re
@@ -163,6 +164,17 @@ def in_a_fork(work):
         result = pipe.read()
     os.waitpid(child, 0)
     return result
+
+
+@contextlib.contextmanager
+def takes_less_than(size):
+    """Check that the block never holds so many bytes more than what there was before."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < size
+    finally:
+        tracemalloc.stop()
 
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")

@@ -2,7 +2,6 @@
 
 import copy
 import re
-import tracemalloc
 from itertools import pairwise
 
 import h5py
@@ -20,6 +19,7 @@ from brainstorm.data_iterators import (
     Undivided,
 )
 from tests.data_iterators.iterating import Counted, check_epochs, numbered, order_of, refused
+from tests.trainings import takes_less_than
 
 
 @pytest.fixture(params=["array", "memmap", "hdf5", "wrapped"])
@@ -136,12 +136,8 @@ def test_only_the_batch_is_read(shuffle):
 @pytest.mark.parametrize("axes", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
 def test_views_are_not_copied_for_each_batch(axes):
     data = np.zeros((200, 200, 200), np.float32).transpose(axes)
-    tracemalloc.start()
-    try:
+    with takes_less_than(data.nbytes / 10):
         next(Minibatches(2, default=data)())
-        assert tracemalloc.get_traced_memory()[1] < data.nbytes / 10
-    finally:
-        tracemalloc.stop()
 
 
 # -- cutting ------------------------------------------------------------------------------------

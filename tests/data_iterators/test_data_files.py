@@ -36,15 +36,6 @@ def test_what_is_not_there(path):
         "group 'a/trainin': unknown group 'trainin'. Choices are: training. Did you mean 'training'"
     )):  # fmt: skip
         load_data(path, "a/trainin")
-    with pytest.raises(FileNotFoundError, match="there is no file"):
-        load_data(path.with_name("no.hdf5"))
-
-
-def test_a_damaged_file(path):
-    path.write_bytes(path.read_bytes()[:1000])
-    text = "data.hdf5' cannot be read as a data file: it is trun"
-    with pytest.raises(FileFormatError, match=text):
-        load_data(path)
 
 
 def test_saved_data_are_loaded(tmp_path):

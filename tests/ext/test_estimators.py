@@ -1,8 +1,6 @@
 """Networks as estimators of scikit-learn: its own checks, and what they do not look at."""
 
-import importlib
 import pickle
-import sys
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import brainstorm as bs
 from brainstorm import training
-from brainstorm.errors import MissingDependencyError
 from brainstorm.ext.estimators import NetClassifier, NetRegressor
 from brainstorm.handlers import NumpyHandler, set_default_handler
 from brainstorm.training import MomentumStepper
@@ -364,10 +361,3 @@ def test_options_that_do_not_fit_the_data_are_reported(options, message):
 def test_what_does_not_fit_a_training_is_reported(make, message):
     with pytest.raises(ValueError, match=message):
         make()
-
-
-def test_scikit_learn_is_named_where_it_is_missing(monkeypatch):
-    monkeypatch.delitem(sys.modules, "brainstorm.ext.estimators")
-    monkeypatch.setitem(sys.modules, "sklearn.base", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'brainstorm\[sklearn\]'"):
-        importlib.import_module("brainstorm.ext.estimators")

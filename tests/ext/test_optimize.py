@@ -1,7 +1,5 @@
 """Batch optimisers of SciPy as steppers."""
 
-import sys
-
 import numpy as np
 import pytest
 
@@ -9,7 +7,7 @@ import brainstorm as bs
 from brainstorm import layers as bl
 from brainstorm.data_iterators import Undivided
 from brainstorm.describable import create_from_description, get_description
-from brainstorm.errors import MissingDependencyError, TrainingError
+from brainstorm.errors import TrainingError
 from brainstorm.ext.optimize import LbfgsStepper
 from brainstorm.handlers import NumpyHandler
 from brainstorm.initializers import Gaussian
@@ -128,9 +126,3 @@ def test_what_is_no_function_of_the_parameters_is_refused():
     stepper.max_gradient_norm = 1.0
     with pytest.raises(TrainingError, match="expected no max_gradient_norm: the line"):
         train(make_net(), 1, stepper)
-
-
-def test_scipy_is_named_where_it_is_missing(monkeypatch):
-    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'brainstorm\[scipy\]'"):
-        train(make_net(), 1, LbfgsStepper())

@@ -9,7 +9,7 @@ import pytest
 import safetensors.numpy
 
 from brainstorm import layers as bl
-from brainstorm.errors import FileFormatError, MissingDependencyError, UnknownTypeError
+from brainstorm.errors import FileFormatError, UnknownTypeError
 from brainstorm.ext.safetensors_files import ENTRY, load_safetensors, save_safetensors
 from brainstorm.handlers import NumpyHandler
 from brainstorm.initializers import Gaussian
@@ -71,19 +71,8 @@ def test_others_find_named_tensors(net, tmp_path):
         np.testing.assert_array_equal(array, net.get(path))
 
 
-@pytest.mark.parametrize("size", [0, 7, 100, 2000, -1])
-def test_a_truncated_file_is_refused(net, tmp_path, size):
-    whole = tmp_path / "net.safetensors"
-    save_safetensors(net, whole)
-    whole.write_bytes(whole.read_bytes()[:size])
-    with pytest.raises(FileFormatError, match=r"net.safetensors' cannot be read as a safe.*: it"):
-        load_safetensors(whole)
-
-
-def test_what_is_no_file_of_this_kind_is_refused(net, tmp_path):
+def test_a_file_of_others_is_refused(tmp_path):
     path = tmp_path / "other"
-    with pytest.raises(FileNotFoundError, match="there is no file '.*other'"):
-        load_safetensors(path)
     safetensors.numpy.save_file({"fc.weight": np.zeros(3)}, path)
     text = r"was not written by save_safetensors.*load_state_dict"
     with pytest.raises(FileFormatError, match=text):
@@ -140,13 +129,3 @@ def test_negative_variances_are_refused(net, tmp_path, save, load):
     text = r"net', layer 'BatchNorm' \(.*\): running_var: expected variances >= 0, got -0\.5\.$"
     with pytest.raises(FileFormatError, match=text):
         load(tmp_path / "net")
-
-
-def test_the_library_is_named_where_it_is_missing(net, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "safetensors", None)
-    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
-    text = r"pip install 'brainstorm\[safetensors\]'"
-    for function in (save_safetensors, lambda *args: load_safetensors(args[1])):
-        with pytest.raises(MissingDependencyError, match=text):
-            function(net, tmp_path / "net")
-    assert list(tmp_path.iterdir()) == []

@@ -1,14 +1,12 @@
 """Events for TensorBoard, read back."""
 
-import sys
-
 import numpy as np
 import pytest
 
 import brainstorm as bs
 from brainstorm.data_iterators import Minibatches
 from brainstorm.describable import create_from_description, get_description
-from brainstorm.errors import MissingDependencyError, UnknownPathError
+from brainstorm.errors import UnknownPathError
 from brainstorm.ext.tensorboard import TensorBoardWriter
 from brainstorm.hooks import Hook, MonitorLoss
 from brainstorm.initializers import Gaussian
@@ -107,12 +105,6 @@ def test_an_unknown_buffer(net, tmp_path):
     with pytest.raises(UnknownPathError, match="unknown buffer 'FullyConected.parameters.*'"):
         train(net, writer)
     assert not (tmp_path / "runs").exists()
-
-
-def test_missing_library(net, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'brainstorm\[tensorboard\]'"):
-        train(net, TensorBoardWriter(tmp_path))
 
 
 def test_description():

@@ -11,9 +11,9 @@ from contextlib import nullcontext, redirect_stdout
 import numpy as np
 import pytest
 
-from brainstorm import optional, utils
+from brainstorm import utils
 from brainstorm.data_iterators import Undivided
-from brainstorm.errors import MissingDependencyError, UnknownPathError
+from brainstorm.errors import UnknownPathError
 from brainstorm.hooks import BokehVisualizer, LogPlotter, MonitorLoss, ProgressBar, base
 from tests.trainings import Call
 
@@ -201,13 +201,3 @@ def test_ipython_without_a_notebook_is_a_script(train, tmp_path, monkeypatch):
     train(LogPlotter("rolling_training.total_loss", tmp_path / "x.png"), epochs=1)
     assert (tmp_path / "x.png").exists()
     assert notebook.pictures == []
-
-
-def test_missing_library_is_named_before_training(train, tmp_path, monkeypatch):
-    def refuse(module, extra):
-        raise MissingDependencyError(f"pip install 'brainstorm[{extra}]'")
-
-    monkeypatch.setattr(optional, "require", refuse)
-    with pytest.raises(MissingDependencyError, match=r"brainstorm\[plot\]"):
-        train(LogPlotter("a", tmp_path / "x.png"))
-    assert list(tmp_path.iterdir()) == []

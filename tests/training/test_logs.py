@@ -150,11 +150,9 @@ def test_hdf5_names_the_log_that_cannot_be_saved(values, tmp_path):
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_files_of_another_kind_and_broken_ones(logs, tmp_path):
+def test_files_of_another_kind_and_of_later_versions(logs, tmp_path):
     """How files of all kinds are read is tested with those of networks."""
     path = tmp_path / "logs.hdf5"
-    with pytest.raises(FileNotFoundError):
-        Logs.load_hdf5(path)
     logs.save_as_hdf5(path)
     for version, text in (
         (b"Network file v1.0", "logs.hdf5': expected a 'Logs file', got 'Network file v1.0'"),
@@ -164,9 +162,6 @@ def test_files_of_another_kind_and_broken_ones(logs, tmp_path):
             file.attrs["format"] = version
         with pytest.raises(FileFormatError, match=text):
             Logs.load_hdf5(path)
-    path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(FileFormatError, match="logs.hdf5' cannot be read as a logs file: it"):
-        Logs.load_hdf5(path)
 
 
 def test_long_logs_become_lists_of_numbers_and_read_the_same(tmp_path):
