@@ -14,7 +14,7 @@ from brainstorm.initializers import Gaussian
 from brainstorm.network import Network
 from brainstorm.tools import evaluate, run_network
 from brainstorm.training import SgdStepper
-from tests.networks import chain, wire_input, wire_loss
+from tests.networks import chain, forward, run_passes, wire_input, wire_loss
 from tests.trainings import Call, make_trainer
 
 RND = np.random.RandomState(9)
@@ -137,13 +137,9 @@ def test_gradients_end_at_the_border(net: Network) -> None:
         net.forward_pass(training_pass=True)
         net.backward_pass()
     gradient = net.get("gradients")
-    net.provide_external_data({name: a[:4] for name, a in DATA.items()})
-    net.forward_pass()
-    context = net.get_context()
-    net.provide_external_data({name: a[4:] for name, a in DATA.items()})
-    net.forward_pass(training_pass=True, context=context)
-    net.backward_pass()
-    np.testing.assert_array_equal(net.get("gradients"), gradient)
+    forward(net, data={name: a[:4] for name, a in DATA.items()}, training_pass=False)
+    second = {name: a[4:] for name, a in DATA.items()}
+    np.testing.assert_array_equal(run_passes(net, second, context=net.get_context()), gradient)
 
 
 def test_a_state_that_does_not_fit(net: Network) -> None:

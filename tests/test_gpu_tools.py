@@ -2,9 +2,7 @@
 
 import importlib.util
 import json
-import subprocess
 import sys
-from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -13,10 +11,9 @@ from benchmarks import gpu, gpu_report, gpu_workloads, report
 from benchmarks.contestants import FLOAT32
 from brainstorm.handlers.pycuda.compilers import RefusedError
 from tests import cudashim
+from tests.handlers.running import in_process
 from tools import gpu_compile
 from tools.gpu_results import Results
-
-ROOT = Path(__file__).parents[1]
 
 needs_cuda = pytest.mark.skipif(bool(cudashim.available()), reason=cudashim.available())
 
@@ -178,10 +175,8 @@ def test_every_kernel_that_is_written_by_hand_compiles_with_the_real_nvrtc():
         "for name, text in kernel_sources().items():\n"
         "    if 'op_trees' not in name: nvrtc.compile(text, 'sm_90')\n"
     )
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert not done.returncode, done.stderr
-    if "no NVRTC" in done.stdout:
+    said, _ = in_process(script)
+    if "no NVRTC" in said:
         pytest.skip(
             "NO NVRTC HERE (pip install nvidia-cuda-nvrtc): KERNELS WERE NOT COMPILED BY IT"
         )

@@ -23,7 +23,7 @@ from brainstorm.network import Network
 from brainstorm.structure.generators import get_generator_states, set_generator_states
 from brainstorm.training import ParameterGroup
 from brainstorm.value_modifiers import ClipValues, ConstrainL2Norm
-from tests.networks import WIRINGS, classifier, data_for
+from tests.networks import WIRINGS, classifier, data_for, forward, run_passes
 from tests.trainings import LEARNING
 
 LIVING = {
@@ -62,10 +62,8 @@ def values_of(net: Network) -> Found:
 
 def passes(net: Network, data: Found, **options: Any) -> Found:
     """Do both passes; return losses and gradients."""
-    net.provide_external_data(data)
-    net.forward_pass(training_pass=True, **options)
-    net.backward_pass()
-    return {"losses": net.get_loss_values(), "gradients": net.get("gradients")}
+    gradients = run_passes(net, data, **options)
+    return {"losses": net.get_loss_values(), "gradients": gradients}
 
 
 class Life(RuleBasedStateMachine):
@@ -115,8 +113,7 @@ class Life(RuleBasedStateMachine):
     @rule(batch=BATCHES, training_pass=st.booleans())
     def go_forward(self, batch, training_pass):
         def compute(net, stepper):
-            net.provide_external_data(data)
-            net.forward_pass(training_pass=training_pass)
+            forward(net, data=data, training_pass=training_pass)
             return {"losses": net.get_loss_values()}
 
         data = self.data(batch)

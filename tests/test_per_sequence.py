@@ -16,7 +16,8 @@ from brainstorm.initializers import Gaussian
 from brainstorm.network import Network
 from brainstorm.scorers import Accuracy
 from brainstorm.tools import evaluate
-from brainstorm.training import AdamStepper, SgdStepper, Trainer
+from brainstorm.training import AdamStepper, Trainer
+from tests.networks import run_passes
 from tests.trainings import make_trainer
 
 T, N = 7, 6
@@ -96,9 +97,7 @@ def test_gradients_come_from_the_parts_in_which_sequences_end() -> None:
         net.backward_pass()
         total = total + net.get("FullyConnected.gradients.W")
         assert net.get("gradients").any() == part["ends"].any()
-    whole.provide_external_data(DATA)
-    whole.forward_pass(training_pass=True)
-    whole.backward_pass()
+    run_passes(whole, DATA)
     np.testing.assert_allclose(total, whole.get("FullyConnected.gradients.W"))
 
 
@@ -108,16 +107,6 @@ def test_a_training_learns_labels_of_sequences() -> None:
     trainer = make_trainer(monitor, stepper=AdamStepper(0.1), epochs=20)
     trainer.train(net, ITERATORS["BucketedMinibatches"], valid=ITERATORS["Undivided"])
     assert trainer.logs["valid.Accuracy"][-1] == 1.0
-
-
-def test_batch_sizes_do_not_change_what_an_epoch_logs() -> None:
-    """The losses of batches are weighted by their numbers of sequences."""
-    logged = []
-    for size in (4, N):
-        trainer = make_trainer(stepper=SgdStepper(0.0), epochs=1)
-        trainer.train(classifier(), di.Minibatches(size, shuffle=False, **DATA, **WHOLE))
-        logged.append(trainer.logs["rolling_training"]["total_loss"][-1])
-    assert logged[0] == pytest.approx(logged[1])
 
 
 def test_rows_of_a_network_are_those_of_steps_or_of_sequences() -> None:

@@ -107,24 +107,6 @@ def test_base_is_abstract():
 # -- batches ------------------------------------------------------------------------------------
 
 
-def test_gather_and_aggregate_recurrent_batches():
-    predictions = np.array([[[0.9, 0.1], [0.2, 0.8]], [[0.4, 0.6], [0.3, 0.7]]])  # (T, B, 2)
-    first = FakeNet(predictions, targets=np.array([[[0], [1]], [[1], [0]]]))
-    second = FakeNet(predictions[:, :1], {"total_loss": 5.0}, targets=np.array([[[1]], [[0]]]))
-    used, scores = [Accuracy()], {}
-    for net in (first, second):
-        gather_losses_and_scores(net, used, scores)
-    assert scores == {
-        "total_loss": [(2, 4.0), (1, 5.0)],
-        "total_loss_per_step": [(4, 4.0), (2, 5.0)],
-        "Accuracy": [(4, 3.0), (2, 0.0)],
-    }
-    results = aggregate_losses_and_scores(scores, first, used)
-    assert list(results.items()) == [
-        ("total_loss", 3.0), ("total_loss_per_step", 1.5), ("Accuracy", 0.5),
-    ]  # fmt: skip
-
-
 @settings(max_examples=20)
 @given(lengths=st.lists(st.integers(2, 4), min_size=2, max_size=4), seed=st.integers(0, 99))
 def test_the_length_of_parts_does_not_change_the_loss_per_step(lengths, seed):
@@ -140,13 +122,6 @@ def test_the_length_of_parts_does_not_change_the_loss_per_step(lengths, seed):
     whole, parts = evaluated([losses]), evaluated(np.split(losses, np.cumsum(lengths)[:-1]))
     assert parts["total_loss_per_step"] == pytest.approx(whole["total_loss_per_step"])
     assert parts["total_loss"] < whole["total_loss"]
-
-
-def test_masked_rows_have_no_weight():
-    net = FakeNet(np.zeros((1, 4, 1)), targets=[[[0], [0], [1], [1]]], m=[[[1], [1], [1], [0]]])
-    assert scored(net, Accuracy(mask_name="m"))["Accuracy"] == [(3.0, 2.0)]
-    assert scored(net, Accuracy(), mask_name="m")["Accuracy"] == [(3.0, 2.0)]
-    assert scored(net, Accuracy())["Accuracy"] == [(4, 2.0)]
 
 
 @pytest.mark.parametrize("mask_shape", [None, (1, 6, 4, 5, 1), (1, 6, 1)])
