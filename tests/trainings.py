@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import math
 import os
 import re
 import signal
@@ -133,18 +134,6 @@ def run_threads(work, count):
         thread.join()
 
 
-def allocated(function):
-    """Return how many more bytes are held after a call than before, and were at most during it."""
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        function()
-        held, peak = tracemalloc.get_traced_memory()
-        return held - before, peak - before
-    finally:
-        tracemalloc.stop()
-
-
 def in_a_fork(work):
     """Return what a function of a forked process returns: bytes."""
     end, begin = os.pipe()
@@ -167,12 +156,14 @@ def in_a_fork(work):
 
 
 @contextlib.contextmanager
-def takes_less_than(size):
-    """Check that the block never holds so many bytes more than what there was before."""
+def takes_less_than(size, left=math.inf):
+    """Check how many bytes a block takes at most beside what there was, and how many it leaves."""
     tracemalloc.start()
     try:
         yield
-        assert tracemalloc.get_traced_memory()[1] < size
+        held, peak = tracemalloc.get_traced_memory()
+        assert peak < size
+        assert held < left
     finally:
         tracemalloc.stop()
 
