@@ -81,11 +81,9 @@ class Memo:
         try:
             return self._programs[program]
         except KeyError:
-            entry: tuple[Any, dict[Hashable, Calls]]
-            entry = self._execute(dataclasses.replace(program)), {}
+            executor = self._execute(dataclasses.replace(program))
             with self._lock:
-                self._programs[program] = entry
-            return entry
+                return self._programs.setdefault(program, (executor, {}))
 
     def program(
         self, program: Program, inputs: Arrays, outputs: Arrays, accumulate: Sequence[bool]
@@ -119,10 +117,9 @@ class Memo:
     def trim(self) -> None:
         """Drop everything if it is much: most of it is for sizes that may not come again."""
         with self._lock:
-            is_much = sum(map(len, self._known())) >= MANY_CALLS
-        if is_much:
-            self.forget()
-            self._programs.clear()
+            if sum(map(len, self._known())) >= MANY_CALLS:
+                self._calls.clear()
+                self._programs.clear()
 
 
 class Lowering(Handler):
