@@ -1,10 +1,6 @@
 """The system's C compiler: from source to a loaded function, with a cache on disk.
 
-The cache is the directory in BRAINSTORM_CACHE_DIR, or ``brainstorm`` in the user's cache directory,
-which no other user can write to (see `kernel_cache`). The name of a library is the hash of
-everything that it depends on (source, compiler, flags, processor), so it is found at once however
-many there are. It is created by renaming, and loaded only if it ends with the hash of its name and
-content. So processes need no locks, and truncated or foreign files are built again.
+What the cache holds is used without a compiler, too (see `kernel_cache`).
 """
 
 from __future__ import annotations
@@ -12,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import hashlib
 import json
 import logging
 import os
@@ -35,13 +30,16 @@ from brainstorm.handlers.compiler_flags import (
     run,
     run_compiler,
 )
-from brainstorm.handlers.kernel_cache import read_trusted, trusted_directory
+from brainstorm.handlers.kernel_cache import (
+    cache_directory,
+    find_files,
+    hash_of,
+    trusted_directory,
+    write_file,
+)
 from brainstorm.handlers.threads import default_threads, load_library
 
 LOG = logging.getLogger("brainstorm")
-
-#: Characters of a hash.
-HASH = 32
 
 
 def found_commands() -> tuple[tuple[str, ...], ...]:
@@ -57,36 +55,36 @@ def found_commands() -> tuple[tuple[str, ...], ...]:
 
 
 def is_available() -> bool:
-    """Return whether C can be compiled and loaded here; logs once if it cannot."""
-    return not _compiler_here()[1].problem
+    """Return whether C can be loaded here, though perhaps not compiled; logs once if it cannot."""
+    return bool(_compiler_here().key)
 
 
 def describe() -> str:
     """Return the compiler that is used, or why there is none."""
-    found = _compiler_here()[1]
-    if found.problem:
+    found = _compiler_here()
+    if not found.key:
         return f"numpy ({found.problem})"
-    threads = "with" if found.flags.has_threads else "without"
-    return f"C, compiled by {shlex.join(found.command)}, {threads} threads"
+    made = f"earlier ({found.problem})" if found.problem else f"by {found.command}"
+    return f"C, compiled {made}, {'with' if found.flags.has_threads else 'without'} threads"
 
 
 class _Compiler(NamedTuple):
     """A compiler: what compiled code depends on besides its source, or why it does not work."""
 
-    command: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
     key: str = ""
     flags: Flags = BASE
     problem: str = ""
 
+    @property
+    def command(self) -> str:
+        return shlex.join(self.words)
 
-def _compiler_here() -> tuple[Path, _Compiler]:
-    try:
-        directory = trusted_directory()
-    except OSError as error:
-        return Path(), _Compiler(problem=str(error))
+
+def _compiler_here() -> _Compiler:
     commands = found_commands()
     with _alone("compiler"):
-        return directory, _find_compiler(commands, directory)
+        return _find_compiler(commands, cache_directory())
 
 
 class _Alone:
@@ -109,60 +107,62 @@ _alone = _Alone()
 
 @functools.lru_cache
 def _find_compiler(commands: tuple[tuple[str, ...], ...], directory: Path) -> _Compiler:
-    """Return the first compiler that works; log a warning if there is none."""
+    """Return the first compiler that works, or else what one has left in the cache.
+
+    A warning is logged if there is neither.
+    """
     problems = []
-    for command in commands:
+    host = _host()
+    for words in commands:
         try:
-            machine = _machine(command)
-            flags = _known_flags(machine, directory) or _new_flags(command, machine, directory)
-            return _Compiler(command, f"{machine}\n{flags}", flags)
+            version = ""
+            with contextlib.suppress(OSError):
+                version = run([*words, "--version"]).stdout
+            machine = "\n".join([host, *words, version])
+            known = _known_compiler(machine) or _new_compiler(words, machine, host)
+            return known._replace(words=words)
         except MissingDependencyError as error:
             problems.append(str(error))
     named = f": CC is {os.environ['CC']!r}" if os.environ.get("CC") else ""
     problem = "; ".join(problems) or f"no C compiler was found{named}"
-    LOG.warning(
-        "op-trees run on NumPy, which is slower: %s. Install a C compiler, or name one in CC; if "
-        "it works elsewhere, set BRAINSTORM_CACHE_DIR to a folder with space, not mounted noexec.",
-        problem,
-    )
-    return _Compiler(problem=problem)
+    known = _known_compiler(host) or _Compiler()
+    if not known.key:
+        LOG.warning(
+            "op-trees run on NumPy, which is slower: %s. Install a C compiler, or name one in CC; "
+            "if it works elsewhere, set BRAINSTORM_CACHE_DIR to a folder with space, not mounted "
+            "noexec.",
+            problem,
+        )
+    return known._replace(problem=problem)
 
 
-def _machine(command: tuple[str, ...]) -> str:
-    """Return a text about everything that the flags of a compiler depend on."""
-    version = ""
-    with contextlib.suppress(OSError):
-        version = run([*command, "--version"]).stdout
+def _host() -> str:
+    """Return a text about everything that compiled code depends on besides its compiler."""
     features = ""
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
         features = next((line for line in file if line.startswith(("flags", "Features"))), "")
-    return "\n".join([*command, version, platform.machine(), features, repr(GROUPS)])
+    return "\n".join([platform.machine(), features, repr(GROUPS), os.environ.get("CC", "")])
 
 
-def _known_flags(machine: str, directory: Path) -> Flags | None:
-    """Return the flags from the cache: a library compiled with them, which returns them."""
-    library = _find_library(directory, _hash(machine))
-    if library is None:
-        return None
-    texts = (library.flags_options, library.flags_libraries)
-    for function in texts:
-        function.restype = ctypes.c_char_p
-    return Flags(*(function().decode() for function in texts))
+def _known_compiler(text: str) -> _Compiler | None:
+    """Return a compiler, which is not there, from the cache, by a text about it or its host."""
+    for _, content in find_files(f"{hash_of(text)}.json"):
+        key, *flags = json.loads(content)
+        return _Compiler(key=key, flags=Flags(*flags))
+    return None
 
 
-def _new_flags(command: tuple[str, ...], machine: str, directory: Path) -> Flags:
+def _new_compiler(words: tuple[str, ...], machine: str, host: str) -> _Compiler:
     """Find the flags that a compiler supports, and store them in the cache."""
     try:
-        with tempfile.TemporaryDirectory(dir=directory, prefix="build-") as work:
-            flags = find_flags(command, Path(work))
+        with tempfile.TemporaryDirectory(dir=trusted_directory(), prefix="build-") as work:
+            flags = find_flags(words, Path(work))
+        key = f"{machine}\n{flags}"
+        for text in (machine, host):
+            write_file(f"{hash_of(text)}.json", json.dumps([key, *flags]).encode())
     except OSError as error:
-        raise _no_place(directory, error) from None
-    source = "".join(
-        f"const char *flags_{name}(void) {{ return {json.dumps(text)}; }}\n"
-        for name, text in flags._asdict().items()
-    )
-    _build_library(command, flags, source, _hash(machine), directory)
-    return flags
+        raise _no_place(error) from None
+    return _Compiler(key=key, flags=flags)
 
 
 #: Sources with the functions wanted of them.
@@ -233,78 +233,62 @@ def load(source: str, name: str) -> int:
         name: The function.
 
     Raises:
-        MissingDependencyError: If there is no compiler, it does not accept the source, or there is
+        MissingDependencyError: There is no compiler, it does not accept the source, or there is
             no space for the result. The same source is not tried again in this process.
     """
-    directory, compiler = _compiler_here()
-    if compiler.problem:
+    compiler = _compiler_here()
+    if not compiler.key:
         raise MissingDependencyError(compiler.problem)
-    key = _hash(f"{compiler.key}\n{name}\n{source}")
+    key = hash_of(f"{compiler.key}\n{name}\n{source}")
+    failure = cache_directory(), key
     with _alone(key):
-        if (directory, key) in _failures:
-            raise MissingDependencyError(_failures[directory, key])
-        library = _find_library(directory, key)
+        if failure in _failures:
+            raise MissingDependencyError(_failures[failure])
+        library = _find_library(key)
         if library is None and _state.wanted is not None:
             _state.wanted.add((source, name))
             return 0
         if library is None:
             try:
-                library = _build_library(compiler.command, compiler.flags, source, key, directory)
+                library = _build_library(compiler, source, key)
             except MissingDependencyError as error:
                 if not _failures:
                     LOG.warning("a formula runs without its kernel, which is slower: %s", error)
-                _failures[directory, key] = str(error)
+                _failures[failure] = str(error)
                 raise
     return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
 
 
-def _find_library(directory: Path, key: str) -> ctypes.CDLL | None:
-    """Load a library if it is what its name says."""
-    path = directory / f"{key}.so"
-    content = read_trusted(path)
-    if content is None or content != _sealed(key, content[:-HASH]):
-        return None
-    with contextlib.suppress(OSError):
-        return load_library(str(path))
+def _find_library(key: str) -> ctypes.CDLL | None:
+    for path, _ in find_files(f"{key}.so"):
+        with contextlib.suppress(OSError):
+            return load_library(str(path))
     return None
 
 
-def _sealed(key: str, content: bytes) -> bytes:
-    """Return a library with a hash at its end, which loaders ignore."""
-    return content + _hash(key.encode() + content).encode()
+def _no_place(error: OSError) -> MissingDependencyError:
+    return MissingDependencyError(f"{cache_directory()} takes no compiled library: {error}")
 
 
-def _hash(content: str | bytes) -> str:
-    content = content.encode() if isinstance(content, str) else content
-    return hashlib.sha256(content).hexdigest()[:HASH]
-
-
-def _no_place(directory: Path, error: OSError) -> MissingDependencyError:
-    return MissingDependencyError(f"{directory} takes no compiled library: {error}")
-
-
-def _build_library(
-    command: tuple[str, ...], flags: Flags, source: str, key: str, directory: Path
-) -> ctypes.CDLL:
+def _build_library(compiler: _Compiler, source: str, key: str) -> ctypes.CDLL:
+    if compiler.problem:
+        raise MissingDependencyError(compiler.problem)
     try:
-        path = _build(command, flags, source, key, directory)
+        path = _build(compiler, source, key)
     except OSError as error:
-        raise _no_place(directory, error) from None
-    library = _find_library(directory, key)
+        raise _no_place(error) from None
+    library = _find_library(key)
     if library is None:
         path.unlink(missing_ok=True)
-        raise MissingDependencyError(f"{shlex.join(command)} built a library that does not load")
+        raise MissingDependencyError(f"{compiler.command} built a library that does not load")
     return library
 
 
-def _build(command: tuple[str, ...], flags: Flags, source: str, key: str, directory: Path) -> Path:
-    with tempfile.TemporaryDirectory(dir=directory, prefix="build-") as work:
+def _build(compiler: _Compiler, source: str, key: str) -> Path:
+    with tempfile.TemporaryDirectory(dir=trusted_directory(), prefix="build-") as work:
         text, library = Path(work, "kernel.c"), Path(work, "kernel.so")
         text.write_text(source)
-        if problem := run_compiler(flags.command(command, text, library, "-shared")):
-            raise MissingDependencyError(f"{shlex.join(command)} failed: {problem}")
-        path = directory / f"{key}.so"
-        library.write_bytes(_sealed(key, library.read_bytes()))
-        library.chmod(0o700)
-        os.replace(library, path)
-        return path
+        command = compiler.flags.command(compiler.words, text, library, "-shared")
+        if problem := run_compiler(command):
+            raise MissingDependencyError(f"{compiler.command} failed: {problem}")
+        return write_file(f"{key}.so", library.read_bytes())

@@ -1,21 +1,29 @@
-"""The folder of compiled code, to which no other user can write.
+"""Files of compiled code, which no other user can write.
 
-Its content is executed. So the folder and its files must belong to this user, and its parent
-folders to this user or the system, and no other user may write to any of them, except for folders
-like ``/tmp``, where files of others cannot be replaced. (Many systems have a group for each user;
-such a group counts as the user.) So the content is trusted. Otherwise a folder of this process is
-used, which is removed when the process ends.
+They are in the directory in BRAINSTORM_CACHE_DIR, or ``brainstorm`` in the user's cache directory.
+Their content is executed. So the folder, its parent folders and its files must belong to this user
+or the system, and no other user may write to any of them, except for parent folders like ``/tmp``,
+where files of others cannot be replaced. (Many systems have a group for each user; such a group
+counts as the user.) So the content is trusted. If the folder cannot be trusted or written, new
+files go to a folder of this process, which is removed when the process ends.
+
+The name of a file is the hash of everything that its content depends on, so it is found at once
+however many there are. It is created by renaming, and ends with the hash of its name and content
+(which loaders of libraries ignore). So processes need no locks, and truncated or foreign files are
+no files.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import logging
 import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from brainstorm.disk import open_regular
@@ -46,16 +54,13 @@ def _absolute(path: str) -> Path:
 
 
 def trusted_directory() -> Path:
-    """Return the folder for compiled code: the cache directory, or one of this process.
+    """Return the folder for new files: the cache directory, or one of this process.
 
     Raises:
         OSError: Others can write to all possible folders.
     """
     directory = cache_directory()
-    if directory.is_absolute():
-        problem = _make(directory) or _problem(directory)
-    else:
-        problem = f"{directory} is not an absolute path"
+    problem = _make(directory) or _problem(directory)
     if not problem:
         return Path(os.path.realpath(directory))
     _warn(
@@ -65,18 +70,55 @@ def trusted_directory() -> Path:
     return _private_directory()
 
 
-def read_trusted(path: Path) -> bytes | None:
-    """Return the content of a file in the folder, if it belongs to this user; else `None`."""
-    with contextlib.suppress(OSError):
-        if not path.is_symlink():
-            with open_regular(path) as file:
-                if not _others(os.fstat(file.fileno())):
-                    return file.read()
-    return None
+def hash_of(content: str | bytes) -> str:
+    """Return the hash of a text or bytes."""
+    content = content.encode() if isinstance(content, str) else content
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+def _seal(name: str, content: bytes) -> bytes:
+    return hash_of(name.encode() + content).encode()
+
+
+def find_files(name: str) -> Iterator[tuple[Path, bytes]]:
+    """Yield the paths and contents of complete files of a name, which no other user can write."""
+    size = len(_seal(name, b""))
+    for directory in (cache_directory(), *_private):
+        if directory.is_absolute() and not _problem(directory):
+            path = directory / name
+            with contextlib.suppress(OSError):
+                if path.is_symlink():
+                    continue
+                with open_regular(path) as file:
+                    sealed = file.read()
+                    is_trusted = not _others(os.fstat(file.fileno()))
+                content = sealed[:-size]
+                if is_trusted and sealed[-size:] == _seal(name, content):
+                    yield path, content
+
+
+def write_file(name: str, content: bytes) -> Path:
+    """Write a file to the folder for new files, and return its path.
+
+    Raises:
+        OSError: There is no folder or no space for it.
+    """
+    path = trusted_directory() / name
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix="build-", delete=False) as file:
+        try:
+            file.write(content + _seal(name, content))
+            file.close()
+            os.replace(file.name, path)
+        except BaseException:
+            os.unlink(file.name)
+            raise
+    return path
 
 
 def _make(directory: Path) -> str:
     """Create a private folder and its parents; return why that is not possible, or ''."""
+    if not directory.is_absolute():
+        return f"{directory} is not an absolute path"
     try:
         for path in (*reversed(directory.parents), directory):
             if not path.is_dir():
@@ -103,7 +145,7 @@ def _others(found: os.stat_result, is_above: bool = False) -> str:
     """Return how others can change a file or folder; `is_above` for parent folders."""
     if not hasattr(os, "geteuid"):  # Windows: folders of users are private
         return ""
-    if found.st_uid != os.geteuid() and not (is_above and found.st_uid == 0):
+    if found.st_uid not in (os.geteuid(), 0):
         return f"belongs to user {found.st_uid}"
     keeps = stat.S_ISLNK(found.st_mode) or (is_above and found.st_mode & stat.S_ISVTX)
     writers = found.st_mode & stat.S_IWOTH

@@ -16,7 +16,7 @@ import brainstorm as bs
 from brainstorm.data_iterators import Hdf5Minibatches, Minibatches, load_data
 from brainstorm.errors import ValidationError
 from brainstorm.handlers import NumpyHandler
-from brainstorm.handlers.kernel_cache import read_trusted, trusted_directory
+from brainstorm.handlers.kernel_cache import _seal, find_files
 from brainstorm.hooks import SaveCheckpoint, SaveLogs, SaveNetwork
 from brainstorm.tools import create_net_from_spec
 from brainstorm.training import Logs
@@ -174,7 +174,7 @@ def read_cache(value):
     (folder, above, file), kind = value
     with playground():
         os.makedirs("above/cache")
-        Path("above/cache/code").write_bytes(b"code")
+        Path("above/cache/code").write_bytes(b"code" + _seal("code", b"code"))
         for path, mode in (("above/cache/code", file), ("above/cache", folder), ("above", above)):
             os.chmod(path, mode)
         name = os.path.abspath("above/cache")
@@ -182,11 +182,11 @@ def read_cache(value):
             os.symlink(name, "link")
             name = os.path.abspath("link")
         os.environ["BRAINSTORM_CACHE_DIR"] = name
-        found = read_trusted(trusted_directory() / "code")
+        found = list(find_files("code"))
     is_safe = not (folder | file) & 0o022 and (not above & 0o022 or bool(above & 0o1000))
-    if (found is not None) != is_safe:
+    if bool(found) != is_safe:
         raise AssertionError(f"safe: {is_safe}, given: {found!r}")
-    if found is None:
+    if not found:
         raise ValidationError("this cache is not used")
 
 

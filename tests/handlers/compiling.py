@@ -5,6 +5,7 @@ import ctypes
 import numpy as np
 
 from brainstorm.handlers import compiler
+from brainstorm.handlers.kernel_cache import hash_of
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.optree import Variable, linearise
 from brainstorm.optree import functions as fn
@@ -22,11 +23,10 @@ def probe(answer):
     return f"void probe(long *p, const long *n) {{ *p = {answer}; }}\n"
 
 
-def build_unloaded(source, cache):
+def build_unloaded(source):
     """Compile a probe as `compiler.load` does; what is loaded once is not loaded again by name."""
-    _, here = compiler._compiler_here()
-    key = compiler._hash(f"{here.key}\nprobe\n{source}")
-    return compiler._build(here.command, here.flags, source, key, cache)
+    here = compiler._compiler_here()
+    return compiler._build(here, source, hash_of(f"{here.key}\nprobe\n{source}"))
 
 
 def ask(address):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from brainstorm.errors import MissingDependencyError
-from brainstorm.handlers import compiler
+from brainstorm.handlers import compiler, kernel_cache
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.handlers.pycuda.libraries import path_of
 from brainstorm.layers import Gru, Recurrent
@@ -58,14 +58,10 @@ PATHS = {
     "rows": functools.partial(run_operation, "take_rows_mv"),
     "replay": replay_products,
 }
-#: The second makes no programs, the third programs but no libraries that load.
+#: The second makes no programs.
 BROKEN = {
     "exit 1": "failed: it returned 1",
     "exit 0": "failed: its program does not run: .*No such file",
-    """
-case " $* " in *" -shared "*) for w in "$@"; do test "$o" = -o && echo no > $w; o=$w; done;;
-*) exec $COMPILER "$@";; esac
-""": "built a library that does not load",
     r"printf '\303\050 no' >&2; exit 1": "failed: \N{REPLACEMENT CHARACTER}\\( no",
     'exec $COMPILER -x c++ "$@"': "it compiles C\\+\\+; name a compiler of C",
 }
@@ -109,6 +105,26 @@ def test_a_missing_compiler_is_said_once_wherever_it_is_missed(
 
 
 @needs_compiler
+def test_a_library_that_does_not_load_is_said_once_and_is_not_built_again(cache, script, caplog):
+    calls, asked = (
+        script("""
+case " $* " in *" -shared "*) for w in "$@"; do test "$o" = -o && echo no > $w; o=$w; done;;
+*) exec $COMPILER "$@";; esac
+"""),
+        [],
+    )
+    for _ in range(2):
+        for path in PATHS.values():
+            path(NativeHandler(seed=1))
+        asked.append(len(calls()))
+    assert asked[0] == asked[1]
+    text = "a formula runs without its kernel, .* built a library that does not load"
+    (record,) = caplog.records
+    assert re.search(text, record.getMessage())
+    assert {path.suffix for path in cache.iterdir()} == {".json"}
+
+
+@needs_compiler
 def test_a_source_that_is_refused_is_not_compiled_again(cache, script, caplog):
     calls = script("""
 for w in "$@"; do case "$w" in *kernel.c) grep -q loop0 "$w" && { echo "too hard" >&2; exit 1; };;
@@ -119,14 +135,14 @@ exec $COMPILER "$@"
         for _ in range(3):
             run_formulas(count=1)
     refused = [words for words in calls() if "kernel.c" in words]
-    assert len(refused) == 2  # one of them is what the cache keeps about the compiler
+    assert len(refused) == 1
     for _ in range(2):
         with pytest.raises(MissingDependencyError, match="nonsense"):
             compiler.load("nonsense", "probe")
     (said,) = (record.getMessage() for record in caplog.records)
     place = os.environ["CC"][4:16]
     assert said.startswith(f"a formula runs without its kernel, which is slower: sh {place}")
-    assert len(calls()) == 1 + sum("probe.c" in words for words in calls()) + 3
+    assert len(calls()) == 1 + sum("probe.c" in words for words in calls()) + 2
 
 
 @needs_compiler
@@ -135,7 +151,7 @@ def test_a_full_disk_is_a_missing_compiler_and_none_of_another_directory(
 ):
     text = "takes no compiled library: .* No space left"
     with monkeypatch.context() as patch:
-        patch.setattr(compiler.os, "replace", no_space)
+        patch.setattr(kernel_cache.os, "replace", no_space)
         with pytest.raises(MissingDependencyError, match=text):
             compiler.load(probe(12), "probe")
         assert not list(cache.iterdir())
@@ -161,7 +177,7 @@ def test_all_kernels_that_a_first_step_lacks_are_compiled_before_it_runs(cache, 
     built, build, compile_all = [], compiler._build_library, compiler.compile_all
 
     def noted(*args):
-        built.append(args[3])
+        built.append(args[2])
         return build(*args)
 
     def known(wanted):
@@ -260,7 +276,7 @@ def test_cache_is_used(cache, monkeypatch):
     assert ask(compiler.load(probe(5), "probe")) == 5
     monkeypatch.setattr(compiler, "_build", None)
     assert ask(compiler.load(probe(5), "probe")) == 5
-    assert {path.suffix for path in cache.iterdir()} == {".so"}
+    assert {path.suffix for path in cache.iterdir()} == {".so", ".json"}
 
 
 @needs_compiler
@@ -269,14 +285,14 @@ def test_a_cache_may_have_any_name(cache, monkeypatch):
     odd = cache / os.fsdecode(b"\xff $(x)\n'")
     monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(odd))
     assert ask(compiler.load(probe(5), "probe")) == 5
-    assert {path.suffix for path in odd.iterdir()} == {".so"}
+    assert {path.suffix for path in odd.iterdir()} == {".so", ".json"}
     assert path_of("nothing") is None  # which reads the names of all libraries
 
 
 @needs_compiler
 @pytest.mark.parametrize("content", ["truncated", "empty", "foreign", "changed"])
 def test_files_that_are_not_what_they_should_be_are_built_again(cache, content):
-    other, path = (build_unloaded(probe(answer), cache) for answer in (7, 6))
+    other, path = (build_unloaded(probe(answer)) for answer in (7, 6))
     good, foreign, files = path.read_bytes(), other.read_bytes(), set(cache.iterdir())
     path.write_bytes(
         {
@@ -292,14 +308,35 @@ def test_files_that_are_not_what_they_should_be_are_built_again(cache, content):
 
 @needs_compiler
 def test_what_is_known_of_a_compiler_is_found_again_and_checked(cache):
-    known = compiler._compiler_here()[1]
+    known = compiler._compiler_here()
     for content in (None, b""):
-        (path,) = cache.iterdir()
-        if content is not None:
-            path.unlink()
-            path.write_bytes(content)
+        for path in cache.iterdir():
+            if content is not None:
+                path.write_bytes(content)
         compiler._find_compiler.cache_clear()
-        assert compiler._compiler_here()[1] == known
+        assert compiler._compiler_here() == known
+
+
+@needs_compiler
+def test_a_cache_serves_where_there_is_no_compiler_and_nothing_is_written(
+    cache, monkeypatch, caplog
+):
+    """Kernels that it lacks run on NumPy, after one warning."""
+    run_formulas()
+    before = compiler._compiler_here()
+    monkeypatch.setattr(compiler, "found_commands", lambda: ())
+    monkeypatch.setattr(compiler, "_known", {})
+    monkeypatch.setattr(kernel_cache, "trusted_directory", None)
+    for _ in range(2):
+        assert run_formulas()._refusals == []
+    assert compiler._compiler_here() == before._replace(words=(), problem="no C compiler was found")
+    assert compiler.describe().startswith("C, compiled earlier (no C compiler was found), with")
+    assert caplog.records == []
+    for _ in range(2):
+        assert run_formulas(np.float64)._refusals == ["no C compiler was found"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "a formula runs without its kernel, which is slower: no C compiler was found"
+    ]
 
 
 @needs_compiler
@@ -308,4 +345,4 @@ def test_two_processes_at_once(cache):
     load = f"{HERE}print(ask(compiler.load(probe(8), 'probe')))"
     in_threads(lambda code: printed.append(in_process(code)[0]), [load] * 2)
     assert printed == ["8\n"] * 2
-    assert all(path.suffix == ".so" for path in cache.iterdir())
+    assert {path.suffix for path in cache.iterdir()} == {".so", ".json"}

@@ -9,7 +9,7 @@ import pytest
 
 from brainstorm.errors import MissingDependencyError
 from brainstorm.handlers import compiler, kernel_cache
-from brainstorm.handlers.kernel_cache import read_trusted, trusted_directory
+from brainstorm.handlers.kernel_cache import find_files, trusted_directory, write_file
 from tests.handlers.compiling import ask, build_unloaded, probe
 from tests.handlers.running import in_process, needs_compiler
 
@@ -126,9 +126,8 @@ def test_a_group_of_this_user_alone_is_nobody_else(cache, monkeypatch, members):
     ["others write", "a group writes", "a link", "a FIFO", pytest.param("foreign", marks=as_root)],
 )
 def test_a_file_that_others_can_write_is_not_read(cache, kind):
-    path = cache / "file"
-    path.write_bytes(b"code")
-    assert read_trusted(path) == b"code"
+    path = write_file("file", b"code")
+    assert list(find_files("file")) == [(path, b"code")]
     if kind == "a link":
         path.rename(cache / "other")
         path.symlink_to("other")
@@ -139,16 +138,16 @@ def test_a_file_that_others_can_write_is_not_read(cache, kind):
         make_foreign(path)
     else:
         path.chmod(0o606 if kind == "others write" else 0o660)
-    assert read_trusted(path) is None
+    assert list(find_files("file")) == []
 
 
 @needs_compiler
 @pytest.mark.parametrize("place", ["folder", "file"])
 def test_code_that_somebody_else_has_put_there_is_not_run(cache, place):
     """Hashes are no secrets: everybody can make a library that has them."""
-    evil, path = (build_unloaded(probe(answer), cache) for answer in (66, 5))
-    key, content = path.stem, evil.read_bytes()[:-32]
-    path.write_bytes(compiler._sealed(key, content))
+    evil, path = (build_unloaded(probe(answer)) for answer in (66, 5))
+    content = evil.read_bytes()[:-32]
+    path.write_bytes(content + kernel_cache._seal(path.name, content))
     files = set(cache.iterdir())
     (cache if place == "folder" else path).chmod(0o777)
     assert ask(compiler.load(probe(5), "probe")) == 5

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
-import os
-import tempfile
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from brainstorm.errors import DeviceError, KernelError
-from brainstorm.handlers import kernel_cache
+from brainstorm.handlers.kernel_cache import cache_directory, find_files, hash_of, write_file
 from brainstorm.handlers.pycuda.compilers import OPTIONS, RefusedError, find_compiler
 from brainstorm.handlers.pycuda.driver import Device, load_driver, pushed
 from brainstorm.optree.cuda_structure import Structure
@@ -51,7 +48,7 @@ def file_with(function: str) -> str:
 
 def named_kernel(kind: str, files: Collection[str], text: str) -> Kernel:
     """Return a kernel with a name that only kernels of its text have, for which `NAME` stands."""
-    name = f"{kind}_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+    name = f"{kind}_{hash_of(text)[:24]}"
     return Kernel(name, files, text.replace(NAME, name))
 
 
@@ -111,24 +108,19 @@ def _loaded(text: str, device: Device) -> Any:
         raise DeviceError(
             f"kernels for {device.arch} cannot be loaded on {device.name} ({error}). Is the driver "
             f"older than {find_compiler(device.arch).name}? Look at nvidia-smi, and delete "
-            f"{kernel_cache.cache_directory()}."
+            f"{cache_directory()}."
         ) from error
 
 
 def _cached(text: str, arch: str) -> bytes:
     """Return compiled text, from the cache on disk if possible."""
-    key = "\n".join([find_compiler(arch).name, arch, *OPTIONS, text]).encode()
-    name = f"{hashlib.sha256(key).hexdigest()[:32]}.cubin"
-    with contextlib.suppress(OSError):
-        known = kernel_cache.read_trusted(kernel_cache.trusted_directory() / name)
-        if known is not None:
-            return known
+    key = "\n".join([find_compiler(arch).name, arch, *OPTIONS, text])
+    name = f"{hash_of(key)}.cubin"
+    for _, known in find_files(name):
+        return known
     image = compile_text(text, arch)
     with contextlib.suppress(OSError):  # without a cache it is compiled again next time
-        path = kernel_cache.trusted_directory() / name
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(image)
-        os.replace(file.name, path)
+        write_file(name, image)
     return image
 
 

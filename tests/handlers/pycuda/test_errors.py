@@ -105,15 +105,15 @@ def test_a_kernel_that_does_not_compile(handler):
 
 
 def test_compiled_kernels_come_from_the_cache_if_there_is_one(handler, tmp_path, monkeypatch):
-    text = 'extern "C" __global__ void cached(float *x) { *x = 1.0f; }'
+    text, arch = 'extern "C" __global__ void cached(float *x) { *x = 1.0f; }', handler._device.arch
     (tmp_path / "file").touch()
     monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path / "file"))
-    assert modules._cached(text, handler._device.arch)
+    assert modules._cached(f"{text}\n", arch)
     monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(tmp_path / "cache"))
-    first = modules._cached(text, handler._device.arch)
+    first = modules._cached(text, arch)
     assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".cubin"]
     monkeypatch.setattr(modules, "compile_text", None)
-    assert modules._cached(text, handler._device.arch) == first
+    assert modules._cached(text, arch) == first
 
 
 def test_a_damaged_kernel(handler, monkeypatch):
