@@ -135,7 +135,9 @@ def check_gradient_modifier(value: Any) -> ValueModifier | GradientModifier:
         )
     if isinstance(value, (ValueModifier, GradientModifier)):
         return value
-    raise NetworkValidationError(f"expected a GradientModifier or a ValueModifier, got {value!r}.")
+    raise NetworkValidationError(
+        f"expected a GradientModifier or a ValueModifier, got {shown(value)}."
+    )
 
 
 class ConstrainL2Norm(ValueModifier):

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from brainstorm.display import ShownAsTree, Tree
-from brainstorm.errors import NetworkValidationError, shown
-from brainstorm.handlers.base_handler import Handler
+from brainstorm.errors import NetworkValidationError
+from brainstorm.handlers.base_handler import Handler, check_is_handler
 from brainstorm.interrupts import uninterrupted
 from brainstorm.layers.base_layer import Layer
 from brainstorm.layers.loss_layer import LossLayerImpl
@@ -22,14 +22,6 @@ from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.generators import streams_of
 from brainstorm.structure.summary import network_tree, summarize
-
-
-def check_handler(handler: Any) -> None:
-    """Raise an error if something is not a handler."""
-    if not isinstance(handler, Handler):
-        raise NetworkValidationError(
-            f"expected a handler such as NumpyHandler(), got {shown(handler)}."
-        )
 
 
 class NetworkMemory(ShownAsTree, Seedable):
@@ -57,7 +49,7 @@ class NetworkMemory(ShownAsTree, Seedable):
             NetworkValidationError: It is not a handler.
             OutOfMemoryError: There is no memory for the present T and B; nothing is changed.
         """
-        check_handler(handler)
+        check_is_handler(handler)
         before = self._buffer_manager.handler
         with self._buffer_manager.turn, uninterrupted():
             try:
