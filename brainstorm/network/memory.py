@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -22,6 +21,7 @@ from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.generators import streams_of
 from brainstorm.structure.summary import network_tree, summarize
+from brainstorm.utils import Named
 
 
 class NetworkMemory(ShownAsTree, Seedable):
@@ -31,7 +31,7 @@ class NetworkMemory(ShownAsTree, Seedable):
         self, layers: Mapping[str, Layer], buffer_manager: BufferManager, seed: int | None
     ) -> None:
         super().__init__(seed)
-        self.layers: OrderedDict[str, Layer] = OrderedDict(layers)
+        self.layers: dict[str, Layer] = Named(layers)
         self.loss_layers = [n for n, la in self.layers.items() if isinstance(la, LossLayerImpl)]
         if "total_loss" in self.loss_layers:
             raise NetworkValidationError(

@@ -6,7 +6,6 @@ The stepper defines a step; everything else is done by hooks. How hooks are run 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -36,6 +35,7 @@ from brainstorm.training.trainer_checks import (
     keep_stepper_on,
 )
 from brainstorm.training.trainer_tree import trainer_tree
+from brainstorm.utils import Named
 
 #: The name in the logs of the reason why a training ended without being stopped by a hook.
 INTERRUPTED = "interrupted"
@@ -86,7 +86,7 @@ class Trainer(ShownAsTree, Describable):
         check_is_stepper(stepper)
         self.stepper = stepper
         self.verbose = verbose
-        self.hooks = OrderedDict()
+        self.hooks = Named()
         self.train_scorers = []
         self._begin()
 
@@ -109,6 +109,7 @@ class Trainer(ShownAsTree, Describable):
 
     def __init_from_description__(self, description: Mapping[str, Any]) -> None:
         self._begin()
+        self.hooks = Named(self.hooks)
         for hook in self.hooks.values():
             hook.trainer = self
 
