@@ -227,6 +227,10 @@ class Traceable:
         object.__setattr__(new, "revision", 0)
         return new
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Older protocols refuse classes with slots."""
+        return super().__reduce_ex__(max(protocol, 2))
+
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_") and vars(self).get(name, Traceable) is not value:
             object.__setattr__(self, "revision", self.revision + 1)
