@@ -27,7 +27,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["FileHold", "atomic_file", "check_regular", "open_regular"]
+__all__ = ["FileHold", "atomic_file", "check_regular", "followed", "open_regular"]
 
 #: Kinds of directory entries that are not regular files, and their names.
 SPECIAL = {
@@ -89,8 +89,8 @@ def atomic_file(
 
     The file is flushed to the disk before it is renamed, so that `path` holds either its old or
     its complete new content, whenever the machine stops. On an error the temporary file is removed;
-    files left by killed processes are removed when `path` is written again. If `path` is a link, it
-    is replaced, not followed.
+    files left by killed processes are removed when `path` is written again. If `path` is a link,
+    the file that it leads to is replaced; links among the copies are replaced themselves.
 
     Open the temporary path in h5py with ``locking=False``: it is locked already.
 
@@ -102,19 +102,20 @@ def atomic_file(
         OSError: The file cannot be written.
         FileFormatError: The path exists and is not a file.
     """
-    target = Path(path)
+    target = followed(path)
     if not target.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {str(target.parent)!r} for {target.name!r}")
-    for name in (target, *copies):
+    for name in (path, *copies):
         with contextlib.suppress(FileNotFoundError):
-            check_regular(name, os.lstat(name), "Choose another name.")
-    _remove_abandoned(target)
+            check_regular(name, os.stat(name), "Choose another name.")
+    for name in {Path(path), target}:
+        _remove_abandoned(name)
     handle, temporary = _locked_temporary(target)
     try:
         yield temporary
         os.fsync(handle)
         for copy in copies:
-            _copy(temporary, target, Path(copy))
+            _copy(temporary, Path(path), Path(copy))
         temporary.replace(target)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -124,13 +125,18 @@ def atomic_file(
     _sync_folder(target.parent)
 
 
-def _copy(source: Path, target: Path, copy: Path) -> None:
+def followed(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a file, or of the one that it leads to if it is a link."""
+    return Path(os.path.realpath(path) if os.path.islink(path) else path)
+
+
+def _copy(source: Path, path: Path, copy: Path) -> None:
     """Give `copy` the content of `source` atomically, without using space if possible."""
-    temporary = _temporary_path(target)
+    temporary = _temporary_path(path)
     try:
         try:
             os.link(source, temporary)
-        except OSError:  # a file system without links
+        except OSError:  # a file system without links, or another one
             shutil.copyfile(source, temporary)
         temporary.replace(copy)
     finally:
@@ -209,7 +215,7 @@ class FileHold:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         #: The process that holds it; a forked child does not.
         self.process = os.getpid()
-        target = Path(path).absolute()
+        target = followed(Path(path).absolute())
         self._lock = target.with_name(f"{_hidden(target)}.lock")
         self._handle: int | None = None
         renew_after_fork(self)

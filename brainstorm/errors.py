@@ -34,6 +34,7 @@ __all__ = [
     "UnsupportedFileError",
     "ValidationError",
     "escaped",
+    "kind_of",
     "see",
     "shown",
     "unknown",
@@ -165,6 +166,11 @@ def shown(value: object) -> str:
     except Exception:  # a number with a million digits, a failing repr
         return f"a {type(value).__name__} that cannot be written"
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
+
+
+def kind_of(value: object) -> str:
+    """Return the type of a value as text, if the value itself is too long; see `shown`."""
+    return shown(value) if isinstance(value, type) else type(value).__name__
 
 
 def see(section: str) -> str:

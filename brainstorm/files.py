@@ -279,7 +279,7 @@ def is_file_of(filename: PathLike, kind: str) -> bool:
 
 def _network_content(file: Group) -> NetworkFile:
     return NetworkFile(
-        description=_read_description(file, "description"),
+        description=read_description("description", _read_text("description", file["description"])),
         parameters=_read_array("parameters", file["parameters"]),
         persistent=_read_arrays(file.get("persistent", {})),
         comment=file.attrs.get("comment", ""),
@@ -293,7 +293,7 @@ def _run_content(file: Group) -> RunFile:
     check_nesting("state", state)
     return RunFile(
         network=_network_content(file),
-        trainer=_read_description(file, "trainer"),
+        trainer=read_description("trainer", _read_text("trainer", file["trainer"])),
         state=_unpack(state, arrays),
     )
 
@@ -329,7 +329,7 @@ def _read_text(path: str, item: Any) -> str:
     return item.read()
 
 
-def _read_description(file: Group, path: str) -> dict[str, Any]:
+def read_description(path: str, text: str) -> dict[str, Any]:
     """Return a description: strict JSON, with integers as `get_description` has them."""
 
     def refuse(text: str) -> Any:
@@ -339,7 +339,6 @@ def _read_description(file: Group, path: str) -> dict[str, Any]:
         short = len(text.lstrip("-")) <= MOST_DIGITS
         return int(text) if short else refuse(f"{text[:MOST_DIGITS]}...")
 
-    text = _read_text(path, file[path])
     description = json.loads(text, parse_constant=refuse, parse_int=whole)
     if not isinstance(description, dict):
         raise MalformedError(f"{path}: expected a dict")

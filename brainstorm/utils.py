@@ -36,6 +36,7 @@ __all__ = [
     "InitializationError",
     "IteratorValidationError",
     "LayerValidationError",
+    "Named",
     "NetworkValidationError",
     "StructureValidationError",
     "ValidationError",
@@ -70,6 +71,7 @@ Array: TypeAlias = Any
 Arrays: TypeAlias = Sequence[Array]
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 PYTHON_IDENTIFIER = re.compile(r"^[_a-zA-Z][_a-zA-Z0-9]*\Z")
 
@@ -119,6 +121,13 @@ def flatten(nested: Iterable[Any]) -> Iterator[Any]:
             yield from flatten(item)
         else:
             yield item
+
+
+class Named(dict[str, V]):
+    """A dictionary that lists its names if another one is looked up."""
+
+    def __missing__(self, name: str) -> V:
+        raise UnknownPathError(unknown("name", name, self))
 
 
 def convert_to_nested_indices(

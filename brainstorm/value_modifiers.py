@@ -7,7 +7,7 @@ operations; further arrays are allocated once.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,6 +38,17 @@ __all__ = [
 Handler = Any
 
 
+class _Held(NamedTuple):
+    """An array on a handler, and its content; copies, for other parameters, hold none."""
+
+    handler: Handler = None
+    content: np.ndarray | None = None
+    array: Array = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Held, ()
+
+
 class _Modifier(Traceable, Seedable):
     """Common base of both kinds of modifiers.
 
@@ -51,25 +62,21 @@ class _Modifier(Traceable, Seedable):
 
     layer_name: str | None = None
     view_name: str | None = None
-    _held: tuple[Handler, np.ndarray | None, Array] = (None, None, None)
+    _held = _Held()
 
     def __init__(self) -> None:
         super().__init__()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the array: every copy is for a parameter of its own."""
-        return {name: value for name, value in vars(self).items() if name != "_held"}
 
     def _array_on(self, handler: Handler, content: np.ndarray) -> Array:
         """Return an array of a handler with the content, the same for the same two objects.
 
         The content becomes read-only: a change would be ignored.
         """
-        if handler is not self._held[0] or content is not self._held[1]:
+        if handler is not self._held.handler or content is not self._held.content:
             content.flags.writeable = False
             array = handler.create_from_numpy(np.asarray(content, handler.dtype))
-            self._held = handler, content, array
-        return self._held[2]
+            self._held = _Held(handler, content, array)
+        return self._held.array
 
     def _check(self, fits: bool, what: str) -> None:
         if not fits:
@@ -135,7 +142,9 @@ def check_gradient_modifier(value: Any) -> ValueModifier | GradientModifier:
         )
     if isinstance(value, (ValueModifier, GradientModifier)):
         return value
-    raise NetworkValidationError(f"expected a GradientModifier or a ValueModifier, got {value!r}.")
+    raise NetworkValidationError(
+        f"expected a GradientModifier or a ValueModifier, got {shown(value)}."
+    )
 
 
 class ConstrainL2Norm(ValueModifier):

@@ -16,7 +16,15 @@ import numpy as np
 import pytest
 
 import brainstorm as bs
-from brainstorm import data_iterators, hooks, initializers, scorers, training, value_modifiers
+from brainstorm import (
+    data_iterators,
+    hooks,
+    initializers,
+    scorers,
+    testing,
+    training,
+    value_modifiers,
+)
 from brainstorm.constraints import number
 from brainstorm.data_iterators import Minibatches
 from brainstorm.describable import Describable
@@ -26,13 +34,14 @@ from brainstorm.errors import (
     TrainingError,
     ValidationError,
 )
-from brainstorm.handlers import NativeHandler, NumpyHandler
+from brainstorm.handlers import DebugHandler, NativeHandler, NumpyHandler
 
 X = np.zeros((1, 4, 6, 6, 1))
 IMAGES, CLASSES = Minibatches(2, default=X), Minibatches(2, default=np.zeros((1, 4, 1), int))
 WAY = {"initial_value": 1, "final_value": 0, "num_changes": 3}
 FILE = os.path.join(tempfile.gettempdir(), "not written.hdf5")
 RUN = type("Run", (), {"info": {}})()
+ADAM = training.AdamStepper()
 
 #: What a constructor needs, for those that need something.
 NEEDED = {
@@ -130,6 +139,33 @@ def test_an_argument_is_refused_in_our_words_or_taken_and_an_attribute_as_well(c
         assert kind != "float" or math.isfinite(value)
     if name in vars(made) and name not in COMPARED and not name.endswith("_dict"):
         assert refusals(lambda value: setattr(made, name, value)) >= refused
+
+
+#: Functions that are given a class instead of an object.
+GIVEN_A_CLASS = {
+    "DebugHandler": lambda net: DebugHandler(NumpyHandler),
+    "check_handler": lambda net: testing.check_handler(NumpyHandler),
+    "check_stepper": lambda net: testing.check_stepper(training.SgdStepper),
+    "check_modifier": lambda net: testing.check_modifier(value_modifiers.L2Decay),
+    "gradient modifiers": lambda net: net.set_gradient_modifiers(value_modifiers.ClipValues),
+    "run_network": lambda net: next(bs.tools.run_network(bs.Network, ())),
+    "evaluate": lambda net: bs.tools.evaluate(net, Minibatches),
+    "train": lambda net: bs.Trainer(training.SgdStepper()).train(net, Minibatches),
+    "stepper of search": lambda net: training.find_learning_rate(net, training.SgdStepper, IMAGES),
+    "data of search": lambda net: training.find_learning_rate(net, ADAM, Minibatches),
+    "Flip": lambda net: data_iterators.Flip(Minibatches, {}),
+    "channel_statistics": lambda net: data_iterators.channel_statistics(Minibatches, "default"),
+    "Warmup": lambda net: training.Warmup(3, training.Linear),
+    "ModifyStepperAttribute": lambda net: hooks.ModifyStepperAttribute(training.OneCycle),
+    "WithAverages": lambda net: hooks.WithAverages(hooks.MonitorLoss),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("give", GIVEN_A_CLASS.values(), ids=GIVEN_A_CLASS)
+def test_a_class_instead_of_an_object_is_named(give):
+    net = bs.tools.create_net_from_spec("classification", 3, 2, "")
+    with pytest.raises(ValidationError, match=r"the class \w+ instead of an object, \w+\(\.\.\.\)"):
+        give(net)
 
 
 #: Package to its errors, where these are not plain ones.

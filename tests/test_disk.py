@@ -128,10 +128,9 @@ def test_what_is_no_file_is_refused_at_once(tmp_path, kind):
     text = f"^{re.escape(repr(str(path)))}: expected a file, got {kind}. "
     with pytest.raises(FileFormatError, match=f"{text}Copy its content to a"), open_regular(path):
         pass
-    if kind != "a device":  # the link to it would be replaced
-        for names in ((path,), (tmp_path / "file", [path])):
-            with pytest.raises(FileFormatError, match=f"{text}Choose"), atomic_file(*names):
-                pass
+    for names in ((path,), (tmp_path / "file", [path])):
+        with pytest.raises(FileFormatError, match=f"{text}Choose"), atomic_file(*names):
+            pass
     assert os.listdir(tmp_path) == ["it"]
 
 
@@ -208,15 +207,36 @@ def test_a_file_or_folder_that_is_not_there_is_named(tmp_path, name):
         pass
 
 
-def test_a_link_is_read_through_and_replaced_not_followed_when_it_is_written(tmp_path):
-    (tmp_path / "theirs").write_text("theirs")
-    (tmp_path / "link").symlink_to("theirs")
-    with open_regular(tmp_path / "link") as file:
-        assert file.read() == b"theirs"
-    with atomic_file(tmp_path / "link") as temporary:
-        temporary.write_text("ours")
-    assert (tmp_path / "theirs").read_text() == "theirs"
-    assert (tmp_path / "link").read_text() == "ours"
+def test_a_link_is_followed_also_into_another_folder_and_to_what_does_not_exist_yet(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to("disk/theirs")
+    copy, there = tmp_path / "copy", tmp_path / "disk/theirs"
+    for text in ("new", "newer"):
+        for left in (tmp_path / ".link.12345678.tmp", tmp_path / "disk/.theirs.12345678.tmp"):
+            left.write_text("half of the n")
+        with atomic_file(tmp_path / "link", [copy]) as temporary:
+            assert temporary.parent == tmp_path / "disk"
+            temporary.write_text(text)
+        with open_regular(tmp_path / "link") as file:
+            assert file.read() == text.encode()
+        assert (there.read_text(), copy.read_text()) == (text, text)
+        assert os.readlink(tmp_path / "link") == "disk/theirs"
+    assert sorted(os.listdir(tmp_path)) == ["copy", "disk", "link"]
+    assert os.listdir(tmp_path / "disk") == ["theirs"]
+    hold = FileHold(tmp_path / "link")
+    with pytest.raises(BlockingIOError):
+        FileHold(there)
+    hold.release()
+
+
+def test_a_link_that_leads_nowhere_is_an_error(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "astray").symlink_to("none/file")
+    texts = {"loop": "Too many levels of symbolic links: .*loop", "astray": "no folder .*none' for"}
+    for name, text in texts.items():
+        with pytest.raises(OSError, match=text), atomic_file(tmp_path / name):
+            pass
+    assert sorted(os.listdir(tmp_path)) == ["astray", "loop"]
 
 
 # -- copies ---------------------------------------------------------------------------------------

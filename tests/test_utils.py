@@ -1,6 +1,8 @@
 """Small helpers: names, paths, nesting, shapes and texts."""
 
+import copy
 import json
+import pickle
 import re
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import brainstorm as bs
 from brainstorm import __version__, utils
 from brainstorm.errors import UnknownPathError, ValidationError
 from brainstorm.layers import FullyConnected, Input
@@ -157,6 +160,22 @@ def test_time_needs_three_dimensions(function):
 )
 def test_format_bytes(number, text):
     assert utils.format_bytes(number) == text
+
+
+def test_misspelt_names_of_layers_hooks_and_logs_are_named_with_the_choices():
+    net = Network.from_layer(Input({"default": ("T", "B", 2)}) >> FullyConnected(3, name="Hidden"))
+    trainer = bs.Trainer(bs.training.SgdStepper(), verbose=False)
+    trainer.add_hook(bs.hooks.StopAfterEpoch(1, name="Hidden"))
+    trainer.logs.append("validation", {"Hidden": 1.0})
+    described = copy.deepcopy(bs.create_from_description(bs.get_description(trainer)))
+    state = bs.training.Logs.from_state(trainer.logs.get_state())
+    named = (net.layers, trainer.hooks, described.hooks, trainer.logs["validation"])
+    for names in (*named, state["validation"], pickle.loads(pickle.dumps(net)).layers):
+        with pytest.raises(UnknownPathError, match="unknown name 'Hiden'.* Did you mean 'Hidden'?"):
+            names["Hiden"]
+        assert names.get("Hiden") is None
+    with pytest.raises(KeyError, match="Choices are: Hidden.parameters.W, Hidden.parameters.bias"):
+        net.parameter_slices["Hidden.W"]
 
 
 def test_the_info_line_names_the_version():

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import pickle
 from math import inf, nan
 
 import numpy as np
@@ -165,6 +166,18 @@ def test_each_copy_allocates_memory_of_its_own_once(name):
     assert all(np.array_equal(results[0], result) for result in results)
     assert counts[0] == counts[1]
     assert counts[2] == counts[-1]
+
+
+class Slotted(vm.ClipValues):
+    __slots__ = ("extra",)
+
+
+def test_copies_have_the_slots_of_a_class_and_any_protocol_pickles_them():
+    modifier = Slotted(-1.0, 1.0)
+    modifier.extra = 5
+    pickled = [pickle.loads(pickle.dumps(modifier, protocol)) for protocol in range(6)]
+    for copied in (copy.copy(modifier), copy.deepcopy(modifier), *pickled):
+        assert (type(copied), copied.extra, copied.high) == (Slotted, 5, 1.0)
 
 
 # -- descriptions -------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import numpy as np
 
 from brainstorm.constraints import Constraint
 from brainstorm.display import Node, ShownAsTree, Statistics, Tree, safe_repr
-from brainstorm.errors import DescriptionError, IteratorValidationError, shown, unknown
+from brainstorm.errors import DescriptionError, IteratorValidationError, kind_of, shown, unknown
 from brainstorm.randomness import Seedable
 from brainstorm.utils import Array
 
@@ -231,7 +231,7 @@ class Wrapper(DataIterator):
 
     def __init__(self, iter: DataIterator, settings: Mapping[str, Any]) -> None:
         if not isinstance(iter, DataIterator):
-            raise self._fail(f"expected a DataIterator to wrap, got {type(iter).__name__}")
+            raise self._fail(f"expected a DataIterator to wrap, got {kind_of(iter)}")
         self._check_names(settings, iter.data_shapes)
         super().__init__(iter.data_shapes, None)
         self.per_sequence, self.over_s = iter.per_sequence, iter.over_s

@@ -85,19 +85,28 @@ def find_non_finite(
 ) -> str | None:
     """Return a text about the first number that is not finite in float32, if there is one.
 
-    Allocates a second array of that size only then. For the arguments see `check_finite`.
+    For the arguments see `check_finite`.
     """
-    with np.errstate(invalid="ignore"):
-        if array.size == 0 or (array.min() >= -LARGEST and array.max() <= LARGEST):
-            return None
-        wrong = ~(np.abs(array) <= LARGEST)
-    index = tuple(np.argwhere(wrong)[0])
+    if _is_finite(array):
+        return None
+    index, value = [], array
+    while value.ndim:  # halve each axis: no other array of this size might fit
+        low, high = 0, len(value)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if _is_finite(value[low:middle]) else (low, middle)
+        index.append(low)
+        value = value[low]
     *steps, place = index[: owner.batch_axis(name) + 1]
-    value = array[index]
     got = f"{value} (infinite in float32)" if np.isfinite(value) else str(value)
     where = "".join(f"time step {start + step} of " for step in steps)
     number = place if numbers is None else numbers[place]
     return f"expected finite numbers, got {got} in {where}sequence {number}"
+
+
+def _is_finite(array: np.ndarray) -> bool:
+    with np.errstate(invalid="ignore"):
+        return bool(array.size == 0 or (array.min() >= -LARGEST and array.max() <= LARGEST))
 
 
 def _check_array(owner: DataIterator, name: str, array: Any) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from brainstorm.data_iterators.augmentation import float_dtype
 from brainstorm.data_iterators.base_iterator import Batch, DataIterator, Wrapper
-from brainstorm.errors import IteratorValidationError, shown, unknown
+from brainstorm.errors import IteratorValidationError, kind_of, shown, unknown
 from brainstorm.utils import Array
 
 Statistics = dict[str, tuple[list[float], list[float]]]
@@ -83,7 +83,7 @@ def channel_statistics(iter: DataIterator, *names: str, mask_name: str | None = 
     if not isinstance(iter, DataIterator):
         raise IteratorValidationError(
             f"channel_statistics: expected a data iterator, such as Undivided(default=x), got "
-            f"{type(iter).__name__}."
+            f"{kind_of(iter)}."
         )
     if not names:
         choices = ", ".join(iter.data_shapes)

@@ -18,13 +18,12 @@ import numpy as np
 
 from brainstorm.disk import atomic_file
 from brainstorm.errors import FileFormatError
-from brainstorm.files import NetworkFile, PathLike, opened
+from brainstorm.files import NetworkFile, PathLike, opened, read_description
 from brainstorm.handlers import Handler
 from brainstorm.network import Network
 from brainstorm.network.network import check_network
 from brainstorm.network.parameters import put_values
 from brainstorm.optional import require
-from brainstorm.utils import check_nesting
 
 __all__ = ["load_safetensors", "save_safetensors"]
 
@@ -93,8 +92,7 @@ def _read(safetensors: Any, filename: PathLike) -> tuple[dict[str, Any], dict[st
                 f"{os.fspath(filename)!r} was not written by save_safetensors. Build the network, "
                 f"and take the tensors with brainstorm.ext.state_dicts.load_state_dict."
             )
-        description = json.loads(metadata[ENTRY])
-        check_nesting(ENTRY, description)
+        description = read_description(ENTRY, metadata[ENTRY])
         return description, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.describable import Describable, create_from_description
-from brainstorm.errors import HandlerValidationError
+from brainstorm.errors import HandlerValidationError, NetworkValidationError, shown
 from brainstorm.handlers.base_activations import ActivationOperations
 from brainstorm.handlers.base_arrays import ArrayOperations
 from brainstorm.handlers.base_images import ImageOperations
@@ -313,6 +313,14 @@ def _do(calls: Iterable[Callable[[], Any]], operation: str) -> None:
             call()
     except MemoryError as error:
         raise_out_of_memory(operation, error)
+
+
+def check_is_handler(handler: Any) -> None:
+    """Raise an error if something is not a handler."""
+    if not isinstance(handler, Handler):
+        raise NetworkValidationError(
+            f"expected a handler such as NumpyHandler(), got {shown(handler)}."
+        )
 
 
 def _traced(name: str, function: Callable[..., Any], returns: bool) -> Callable[..., Any]:

@@ -18,7 +18,7 @@ import numpy as np
 from brainstorm.describable import get_description
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.argument_kinds import KINDS
-from brainstorm.handlers.base_handler import Handler
+from brainstorm.handlers.base_handler import Handler, check_is_handler
 from brainstorm.handlers.contracts import Argument, Contract
 from brainstorm.handlers.numpy_memory import address_of, overlap
 from brainstorm.handlers.traces import Trace
@@ -124,6 +124,7 @@ class DebugHandler(Handler):
     replays = False  # errors name the calling layer
 
     def __init__(self, handler: Handler) -> None:
+        check_is_handler(handler)
         self.handler, self.running = handler, handler.running
         self.EMPTY = DebugArray(handler.EMPTY)
 

@@ -21,6 +21,7 @@ from html import escape
 from typing import Any, ClassVar, NamedTuple
 
 from brainstorm.display import without_middle
+from brainstorm.errors import HandlerValidationError
 
 __all__ = ["Report", "State", "Step", "Trace", "Traceable", "owners", "replays_are_enabled"]
 
@@ -126,8 +127,13 @@ class Trace:
             self.check()
         if self._functions is None:
             self._functions = self.handler.compile([step.call for step in self.steps])
-        for function in self._functions:
-            function()
+        try:
+            for function in self._functions:
+                function()
+        except HandlerValidationError as error:
+            place = next((step.place for step in self.steps if step.call is function), "")
+            error.args = (f"{place}: {error}" if place else str(error),)
+            raise
 
     def profile(self, repeats: int = 20) -> list[tuple[Step, float]]:
         """Return every step with its shortest time in seconds.
@@ -226,6 +232,10 @@ class Traceable:
         new = super().__new__(cls)
         object.__setattr__(new, "revision", 0)
         return new
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Older protocols refuse classes with slots."""
+        return super().__reduce_ex__(max(protocol, 2))
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_") and vars(self).get(name, Traceable) is not value:

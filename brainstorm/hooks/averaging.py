@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.constraints import number
-from brainstorm.errors import TrainingError
+from brainstorm.errors import TrainingError, shown
 from brainstorm.hooks.base import Hook, Iterators, check_counts
 from brainstorm.hooks.checkpoints import SaveCheckpoint
 from brainstorm.hooks.stoppers import EarlyStopper
@@ -156,7 +156,7 @@ class WithAverages(Hook):
         changes = getattr(hook, "role", "") == "editor" and not isinstance(hook, EarlyStopper)
         if not isinstance(hook, Hook) or isinstance(hook, SaveCheckpoint) or changes:
             expected = "a monitor, a saver of networks or a stopper"
-            raise TrainingError(f"WithAverages, hook: expected {expected}, got {hook!r}.")
+            raise TrainingError(f"WithAverages, hook: expected {expected}, got {shown(hook)}.")
         super().__init__(hook.__name__, hook.timescale, hook.interval, hook.verbose)
         self.hook = hook
         self.averages = averages

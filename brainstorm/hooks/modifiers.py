@@ -11,8 +11,10 @@ from brainstorm.hooks.base import Hook, Iterators
 from brainstorm.utils import is_number
 
 
-def _takes_counts(schedule: Any) -> bool:
-    """Return whether a schedule can be called with the arguments of one."""
+def takes_counts(schedule: Any) -> bool:
+    """Return whether something can be called with the arguments of a schedule, and is no class."""
+    if isinstance(schedule, type):
+        return False
     try:
         inspect.signature(schedule).bind(*range(7))
     except (TypeError, ValueError) as error:
@@ -48,7 +50,7 @@ class ModifyStepperAttribute(Hook):
         verbose: bool | None = None,
     ) -> None:
         super().__init__(name, timescale, interval, verbose)
-        if not _takes_counts(schedule):
+        if not takes_counts(schedule):
             raise self.fail(
                 "schedule",
                 "a schedule or a function (epoch_nr, update_nr, timescale, interval, net, stepper, "

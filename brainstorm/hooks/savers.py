@@ -7,6 +7,7 @@ end of the training if the last attempt has failed.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from brainstorm.describable import create_from_description, get_description
-from brainstorm.disk import FileHold, check_regular
+from brainstorm.disk import FileHold, check_regular, followed
 from brainstorm.errors import FileFormatError, TrainingError
 from brainstorm.files import is_file_of
 from brainstorm.hooks.base import LOG, Hook, Iterators, find_moment
@@ -69,12 +70,13 @@ class Saver(Hook):
             return
         path = Path(self.filename).absolute()
         self._path = str(path)
-        if not (path.parent.is_dir() and os.access(path.parent, os.W_OK | os.X_OK)):
+        folder = followed(path).parent
+        if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
             expected = "a file in a folder that exists and can be written"
             raise self.fail("filename", expected, self.filename)
         try:
-            if path.exists():
-                check_regular(path, path.lstat())
+            with contextlib.suppress(FileNotFoundError):
+                check_regular(path, os.stat(path))
             self._hold = FileHold(path)
         except FileFormatError:
             raise

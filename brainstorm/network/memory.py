@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -11,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from brainstorm.display import ShownAsTree, Tree
-from brainstorm.errors import NetworkValidationError, shown
-from brainstorm.handlers.base_handler import Handler
+from brainstorm.errors import NetworkValidationError
+from brainstorm.handlers.base_handler import Handler, check_is_handler
 from brainstorm.interrupts import uninterrupted
 from brainstorm.layers.base_layer import Layer
 from brainstorm.layers.loss_layer import LossLayerImpl
@@ -22,14 +21,7 @@ from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.generators import streams_of
 from brainstorm.structure.summary import network_tree, summarize
-
-
-def check_handler(handler: Any) -> None:
-    """Raise an error if something is not a handler."""
-    if not isinstance(handler, Handler):
-        raise NetworkValidationError(
-            f"expected a handler such as NumpyHandler(), got {shown(handler)}."
-        )
+from brainstorm.utils import Named
 
 
 class NetworkMemory(ShownAsTree, Seedable):
@@ -39,7 +31,7 @@ class NetworkMemory(ShownAsTree, Seedable):
         self, layers: Mapping[str, Layer], buffer_manager: BufferManager, seed: int | None
     ) -> None:
         super().__init__(seed)
-        self.layers: OrderedDict[str, Layer] = OrderedDict(layers)
+        self.layers: dict[str, Layer] = Named(layers)
         self.loss_layers = [n for n, la in self.layers.items() if isinstance(la, LossLayerImpl)]
         if "total_loss" in self.loss_layers:
             raise NetworkValidationError(
@@ -57,7 +49,7 @@ class NetworkMemory(ShownAsTree, Seedable):
             NetworkValidationError: It is not a handler.
             OutOfMemoryError: There is no memory for the present T and B; nothing is changed.
         """
-        check_handler(handler)
+        check_is_handler(handler)
         before = self._buffer_manager.handler
         with self._buffer_manager.turn, uninterrupted():
             try:

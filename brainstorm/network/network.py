@@ -18,10 +18,9 @@ from brainstorm.describable import Describable, create_from_description, get_des
 from brainstorm.errors import DescriptionError, FileFormatError, NetworkValidationError, shown
 from brainstorm.files import NetworkFile, PathLike, intact, read_network_file, write_network_file
 from brainstorm.handlers import get_default_handler
-from brainstorm.handlers.base_handler import Handler
+from brainstorm.handlers.base_handler import Handler, check_is_handler
 from brainstorm.layers.base_layer import Layer
 from brainstorm.network.files_2015 import arrays_of_2015
-from brainstorm.network.memory import check_handler
 from brainstorm.network.parameters import misfits, put_values
 from brainstorm.network.passes import Data, NetworkPasses
 from brainstorm.randomness import RandomState
@@ -138,7 +137,7 @@ class Network(NetworkPasses, Describable):
     ) -> Network:
         """Build a network; if a file has `held` values for it, its size must be similar."""
         handler = get_default_handler() if handler is None else handler
-        check_handler(handler)
+        check_is_handler(handler)
         seed = RandomState(seed).get_seed()
         layers = instantiate_layers_from_architecture(architecture, RandomState(seed))
         check_topology(layers)

@@ -21,6 +21,7 @@ from brainstorm.errors import (
 from brainstorm.initializers import as_initializer, evaluate_initializer
 from brainstorm.network.memory import NetworkMemory
 from brainstorm.randomness import RandomState
+from brainstorm.utils import Named
 from brainstorm.value_modifiers import (
     apply_to_gradient,
     check_gradient_modifier,
@@ -54,11 +55,11 @@ class NetworkParameters(NetworkMemory):
     def parameter_slices(self) -> dict[str, slice]:
         """Path of each parameter to its slice of the flat parameters, and of the gradients."""
         layout = self._buffer_manager.layout
-        return {
-            f"{layer}.parameters.{name}": slice(*layout[layer]["parameters"][name]["@slice"])
+        return Named(
+            (f"{layer}.parameters.{name}", slice(*layout[layer]["parameters"][name]["@slice"]))
             for layer, names in self._parameter_names.items()
             for name in names
-        }
+        )
 
     def initialize(
         self, default_or_init_dict: Any = None, seed: int | None = None, **kwargs: Any

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 import numpy as np
 
 from brainstorm.display import safe_repr
-from brainstorm.errors import ValidationError
+from brainstorm.errors import UnknownTypeError, ValidationError
 from brainstorm.optree import text
 from brainstorm.optree.graph import key_of, postfix, postorder
 from brainstorm.optree.registry import Operator, get_operator
@@ -327,8 +327,9 @@ def _as_number(x: Any, operator: Operator) -> float:
         return int(x)
     if isinstance(x, (numbers.Number, np.bool_)) and not isinstance(x, complex):
         return float(x)  # type: ignore[arg-type]
-    remedy = " Put the array into a variable." if isinstance(x, np.ndarray) else ""
-    raise ValidationError(
+    is_array = isinstance(x, (np.ndarray, list, tuple))
+    remedy = " Put the values into a variable." if is_array else ""
+    raise UnknownTypeError(
         f"op-tree {operator.name!r}: expected op-trees, variables and real numbers as operands, "
         f"got {type(x).__name__}.{remedy}"
     )

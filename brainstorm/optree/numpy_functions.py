@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from brainstorm.errors import ValidationError
+from brainstorm.errors import HandlerValidationError
 from brainstorm.optree.shapes import region
 from brainstorm.utils import Array
 
@@ -104,12 +104,12 @@ def _checked(indices: Array, size: int, lowest: int | None = None) -> Array:
     with np.errstate(invalid="ignore"):
         numbers = np.asarray(indices).astype(np.intp, copy=False)
     if numbers.dtype != indices.dtype and not (numbers == indices).all():
-        raise ValidationError("op-tree: expected whole numbers as indices, got others.")
+        raise HandlerValidationError("op-tree: expected whole numbers as indices, got others.")
     lowest = -size if lowest is None else lowest
     if not numbers.size:
         return numbers
     if not lowest <= numbers.min() <= numbers.max() < size:
-        raise ValidationError(
+        raise HandlerValidationError(
             f"op-tree: expected indices from {lowest} to {size - 1}, got {numbers.min()} to "
             f"{numbers.max()}."
         )

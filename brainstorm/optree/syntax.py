@@ -17,13 +17,8 @@ from brainstorm.optree.text import SHORT, as_formula, described
 
 def _operator_method(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Syntax, other: Any) -> Any:
-        if not isinstance(other, (Syntax, numbers.Number)):
-            # Otherwise Python and NumPy would append these to the node, which is a tuple.
-            if isinstance(other, (tuple, list, np.ndarray)):
-                raise TypeError(
-                    f"expected an op-tree or a number, got {type(other).__name__}. Put the values "
-                    "into a variable."
-                )
+        # Python and NumPy would append sequences and arrays to the node, which is a tuple.
+        if not isinstance(other, (Syntax, numbers.Number, tuple, list, np.ndarray)):
             return NotImplemented
         return self._build(name, (other, self) if reflected else (self, other))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from brainstorm.display import safe_repr
 from brainstorm.errors import NetworkValidationError, UnknownTypeError, shown, unknown
@@ -219,15 +219,21 @@ class ConstructionWrapper:
 
     def __rshift__(self, other: ConstructionWrapper) -> ConstructionWrapper:
         if not isinstance(other, ConstructionWrapper):
-            raise UnknownTypeError(
-                f"'>>' after {self.layer.name!r}: expected a layer such as FullyConnected(100), "
-                f"got {shown(other)}. Call layer functions, and connect several layers one by one."
-            )
+            raise self._no_layer("after", other)
         for layer, input_name in other._targets():
             self.layer.outgoing.append((self.output_name, input_name, layer))
             layer.incoming.append((self.layer, self.output_name, input_name))
             self.layer.merge_scopes(layer)
         return other
+
+    def __rrshift__(self, other: object) -> NoReturn:
+        raise self._no_layer("before", other)
+
+    def _no_layer(self, side: str, got: object) -> UnknownTypeError:
+        return UnknownTypeError(
+            f"'>>' {side} {self.layer.name!r}: expected a layer such as FullyConnected(100), got "
+            f"{shown(got)}. Call layer functions, and connect several layers one by one."
+        )
 
     def _targets(self) -> Iterator[tuple[LayerDetails, str]]:
         """Yield the inputs at which a connection to this wrapper ends."""

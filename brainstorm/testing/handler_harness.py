@@ -9,6 +9,7 @@ import numpy as np
 
 from brainstorm.errors import ValidationError, unknown
 from brainstorm.handlers import Handler
+from brainstorm.handlers.base_handler import check_is_handler
 from brainstorm.testing.gradients import PropertyError, check_close
 from brainstorm.testing.handler_arguments import Arguments, Invocation
 
@@ -30,6 +31,7 @@ class HandlerHarness:
     checking = ""
 
     def __init__(self, handler: Handler, operations: Iterable[str] | None, seed: int) -> None:
+        check_is_handler(handler)
         self.handler, self.seed = handler, seed
         self.contracts = Handler.operations()
         self.is_complete = operations is None

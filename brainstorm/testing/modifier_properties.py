@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import ValidationError
+from brainstorm.errors import ValidationError, shown
 from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.randomness import RandomState
@@ -52,7 +52,8 @@ def check_modifier(
     """
     if not isinstance(modifier, ValueModifier | GradientModifier):
         raise ValidationError(
-            f"check_modifier: expected a ValueModifier or a GradientModifier, got {modifier!r}."
+            f"check_modifier: expected a ValueModifier or a GradientModifier, got "
+            f"{shown(modifier)}."
         )
     handler = NumpyHandler(np.float64) if handler is None else handler
     for check in MODIFIER_PROPERTIES.values():

@@ -14,7 +14,7 @@ import numpy as np
 
 from brainstorm.constraints import Constraint
 from brainstorm.describable import create_from_description, get_description
-from brainstorm.errors import ValidationError
+from brainstorm.errors import ValidationError, shown
 from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.traces import replays_are_enabled
@@ -57,7 +57,7 @@ def check_stepper(stepper: TrainingStepper, handler: Handler | None = None, seed
     """
     if not isinstance(stepper, TrainingStepper):
         raise ValidationError(
-            f"check_stepper: expected a stepper such as SgdStepper(0.1), got {stepper!r}."
+            f"check_stepper: expected a stepper such as SgdStepper(0.1), got {shown(stepper)}."
         )
     handler = NumpyHandler(np.float64) if handler is None else handler
     if not (handler.replays and replays_are_enabled()):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import NetworkValidationError, ValidationError
+from brainstorm.errors import NetworkValidationError, ValidationError, kind_of
 from brainstorm.files import hdf5_file
 from brainstorm.interrupts import interruptible
 from brainstorm.network.network import check_network
@@ -53,6 +53,7 @@ def run_network(
     Yields:
         The number of the batch that is now in the network, from 0.
     """
+    check_network("run_network", net)
     state = [] if state is None else state
     for number, data in enumerate(iterator):
         with net.alone():
@@ -119,10 +120,10 @@ def evaluate(
 
 def check_iterator(function: str, iter: Any) -> None:
     """Check that something given to a function can be called for batches."""
-    if not callable(iter):
+    if not callable(iter) or isinstance(iter, type):
         raise ValidationError(
             f"{function}: expected a data iterator, such as Minibatches(100, default=x, targets=y),"
-            f" got {type(iter).__name__}."
+            f" got {kind_of(iter)}."
         )
 
 

@@ -290,8 +290,10 @@ def _held(path: str, filename: PathLike) -> StoredPath:
 
 
 def _stands_beside(path: str, filename: PathLike) -> bool:
-    """Return whether a path is that of a visible file in the folder of another one."""
-    folder, name = os.path.split(path.rstrip(os.sep))
+    """Return whether a path leads to a visible file in the folder of another one, or to that."""
+    name = os.path.basename(path.rstrip(os.sep))
     is_plain = name.isprintable() and not name.startswith(".") and name != "" and "\0" not in path
-    own = os.path.dirname(os.fspath(filename))
-    return is_plain and os.path.realpath(folder) == os.path.realpath(own)
+    if not is_plain:
+        return False
+    real, own = os.path.realpath(path), os.path.dirname(os.fspath(filename))
+    return os.path.dirname(real) == os.path.realpath(own) or real == os.path.realpath(filename)

@@ -148,7 +148,7 @@ def _search(stepper: Any, progress: DataProgress, rates: list[float]) -> Learnin
 
 
 def _check(stepper: Any, lowest: Any, highest: Any, updates: Any) -> None:
-    if "learning_rate" not in getattr(stepper, "hyperparameters", ()):
+    if isinstance(stepper, type) or "learning_rate" not in getattr(stepper, "hyperparameters", ()):
         raise TrainingError(
             f"find_learning_rate: expected a stepper with a learning_rate, got {shown(stepper)}."
         )

@@ -23,7 +23,7 @@ from brainstorm.files import hdf5_file, read_file
 from brainstorm.hdf5 import Group, MalformedError
 from brainstorm.hooks.base import check_counts, find_log
 from brainstorm.training.number_list import NumberList
-from brainstorm.utils import flatten_items, flatten_keys
+from brainstorm.utils import Named, flatten_items, flatten_keys
 
 #: From how many floats or ints on a list becomes a `NumberList`.
 LONG = 4096
@@ -160,7 +160,7 @@ def _append(logs: dict[str, Any], name: str, entry: Any, path: str) -> None:
             f"{entry!r}. A log holds either values or further logs."
         )
     if nested:
-        below = logs.setdefault(name, {})
+        below = logs.setdefault(name, Named())
         for key, value in entry.items():
             _append(below, str(key), value, f"{path}.{key}")
     else:
@@ -191,10 +191,10 @@ def _restored(values: Any) -> Any:
 
 
 def _map_lists(logs: Mapping[str, Any], function: Any) -> dict[str, Any]:
-    return {
-        key: _map_lists(value, function) if isinstance(value, Mapping) else function(value)
+    return Named(
+        (key, _map_lists(value, function) if isinstance(value, Mapping) else function(value))
         for key, value in logs.items()
-    }
+    )
 
 
 def _jsonable(value: Any) -> Any:
@@ -235,7 +235,7 @@ def _as_array(values: list[Any], path: str) -> np.ndarray:
 
 
 def _read_group(group: Group) -> dict[str, Any]:
-    logs: dict[str, Any] = {}
+    logs: dict[str, Any] = Named()
     for name, item in group.items():
         if isinstance(item, Group):
             logs[unquote(name)] = _read_group(item)

@@ -17,6 +17,7 @@ from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
 from brainstorm.hooks.base import find_values
 from brainstorm.hooks.criteria import CRITERIA, criterion_of
+from brainstorm.hooks.modifiers import takes_counts
 
 
 class _Call(NamedTuple):
@@ -308,7 +309,9 @@ class Warmup(Schedule):
     __default_values__ = {"initial_value": 0.0}
     __constraints__ = {
         "num_changes": whole(),
-        "then": Constraint("a finite number or a schedule", lambda v: callable(v) or v in number()),
+        "then": Constraint(
+            "a finite number or a schedule", lambda v: takes_counts(v) or v in number()
+        ),
         "initial_value": number(),
     }
 

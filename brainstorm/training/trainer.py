@@ -6,7 +6,6 @@ The stepper defines a step; everything else is done by hooks. How hooks are run 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -36,6 +35,7 @@ from brainstorm.training.trainer_checks import (
     keep_stepper_on,
 )
 from brainstorm.training.trainer_tree import trainer_tree
+from brainstorm.utils import Named
 
 #: The name in the logs of the reason why a training ended without being stopped by a hook.
 INTERRUPTED = "interrupted"
@@ -86,7 +86,7 @@ class Trainer(ShownAsTree, Describable):
         check_is_stepper(stepper)
         self.stepper = stepper
         self.verbose = verbose
-        self.hooks = OrderedDict()
+        self.hooks = Named()
         self.train_scorers = []
         self._begin()
 
@@ -100,15 +100,12 @@ class Trainer(ShownAsTree, Describable):
         return f"Trainer({self.stepper!r}): {self.current_epoch_nr} epochs trained; {hooks}"
 
     def tree(self, values: bool = False) -> Tree:
-        """Return stepper, hooks, logs and network as a tree, which a notebook shows.
-
-        Args:
-            values: Whether to look at the values in the network's memory, too.
-        """
+        """Return stepper, hooks, logs and network as a tree, which a notebook shows."""
         return trainer_tree(self, values)
 
     def __init_from_description__(self, description: Mapping[str, Any]) -> None:
         self._begin()
+        self.hooks = Named(self.hooks)
         for hook in self.hooks.values():
             hook.trainer = self
 
@@ -365,6 +362,12 @@ class Trainer(ShownAsTree, Describable):
         trainer, net, pending = load_run(filename, cls, handler)
         trainer.net, trainer._pending = net, pending
         return trainer
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies start an epoch that has not ended again: the rest of an iterator has no copy."""
+        again = any(p is not None and p.in_epoch for p in (self._progress, self._unfinished))
+        kept = {**vars(self), "current_epoch_nr": self.current_epoch_nr - again}
+        return {**kept, "_progress": None, "_parts": None, "_unfinished": None}
 
     def get_state(self) -> dict[str, Any]:
         """Return everything that a continuation needs besides the network and the data.

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from brainstorm.constraints import one_of
-from brainstorm.errors import TrainingError, shown
+from brainstorm.errors import TrainingError, kind_of, shown
 from brainstorm.hooks.base import ROLES, Hook
 from brainstorm.training.base_stepper import TrainingStepper
 
@@ -45,8 +45,8 @@ def check_hook(hook: Any, taken: Collection[str]) -> None:
 
 def check_data_names(net: Any, training_data_iter: Any) -> None:
     """Raise an error unless an iterator yields data for exactly the network's inputs."""
-    where = f"Trainer.train, training_data_iter ({type(training_data_iter).__name__})"
-    if not hasattr(training_data_iter, "data_shapes"):
+    where = f"Trainer.train, training_data_iter ({kind_of(training_data_iter)})"
+    if isinstance(training_data_iter, type) or not hasattr(training_data_iter, "data_shapes"):
         raise TrainingError(
             f"{where}: expected a data iterator, such as Minibatches(50, default=x, targets=y); "
             f"one of your own derives from DataIterator and calls super().__init__(shapes, length)."

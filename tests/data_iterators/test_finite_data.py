@@ -8,6 +8,7 @@ import pytest
 
 from brainstorm import data_iterators as di
 from tests.data_iterators import iterating
+from tests.trainings import takes_less_than
 
 PLACE = "in time step 5 of sequence 7. Fill in what is missing, or leave the sequence out."
 
@@ -36,6 +37,15 @@ def test_what_is_infinite_in_float32_is_refused(bad):
     data[5, 7, 1] = bad
     with refused(f"data 'x': expected finite numbers, got {bad} (infinite in float32) {PLACE}"):
         di.Minibatches(3, x=data)
+
+
+def test_the_first_one_is_named_in_any_layout_and_without_a_second_array():
+    data = data_with(np.inf, steps=3000)
+    data[5, 8:, 0] = data[6:, 0] = np.nan
+    for same in (data, np.asfortranarray(data)):
+        text = refused(f"data 'x': expected finite numbers, got inf {PLACE}")
+        with takes_less_than(data.nbytes / 4), text:
+            di.Undivided(x=same)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.uint64, np.int64, bool])

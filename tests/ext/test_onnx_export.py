@@ -122,8 +122,7 @@ def check_everywhere(net, data, output=None, in_reference=True):
         found = ReferenceEvaluator(model).run(None, feed)[0]
         np.testing.assert_allclose(found, expected, **TOLERANCE)
     back = from_onnx(model, handler=NumpyHandler(np.float32))
-    renamed = {"default": next(iter(feed.values()))} if len(feed) == 1 else data
-    np.testing.assert_allclose(back.predict(renamed), expected, **TOLERANCE)
+    np.testing.assert_allclose(back.predict(feed), expected, **TOLERANCE)
     return model, back
 
 

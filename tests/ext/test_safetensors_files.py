@@ -84,7 +84,9 @@ def test_a_file_of_others_is_refused(tmp_path):
     [
         ("{", "cannot be read as a safetensors file of a network: it is truncated or of another"),
         ("[" * 999, "cannot be read as a safetensors file of a network: it is truncated or of"),
-        ("[]", "net' holds no network"),
+        ("[]", "it is truncated or of another kind .*: expected a dict"),
+        ('{"a": NaN}', "NaN is not a number that a description can hold"),
+        ('{"a": 1%s}' % ("0" * 20), "10{19}... is not a number that a description can hold"),
         ("{}", "net' holds no network: KeyError.'handler'.*"),
     ],
 )

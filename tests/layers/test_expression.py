@@ -8,7 +8,7 @@ import pytest
 
 from brainstorm import Network
 from brainstorm import layers as bl
-from brainstorm.errors import LayerValidationError
+from brainstorm.errors import HandlerValidationError, LayerValidationError
 from brainstorm.layers.base_layer import Layer
 from brainstorm.optree import functions as fn
 from brainstorm.structure.construction import ConstructionWrapper
@@ -249,3 +249,14 @@ def test_an_architecture_is_json_and_back_and_a_hostile_one_is_refused():
     hostile["Gated"]["formula"] = "().__class__.__base__.__subclasses__()"
     with pytest.raises(LayerValidationError, match=r"layer 'Gated' \(Expression\), option 'form"):
         Network.from_architecture(hostile)
+
+
+def test_a_bad_index_names_the_layer_also_in_a_replay():
+    table = bl.Expression("take(V, x, axis=0)", {"V": (4, 2)}, name="Table")
+    net = Network.from_layer(bl.Input({"default": ("T", "B", 1)}) >> table)
+    net.initialize(1.0)
+    for place in (r"layer 'Table' \(Expression\), forward pass", "Table, forward"):
+        text = f"^{place}: op-tree: expected indices from -4 to 3, got 4 to 4"
+        with pytest.raises(HandlerValidationError, match=text):
+            net.predict(np.full((1, 2, 1), 4.0), "Table.outputs.default")
+        assert (net.predict(np.ones((1, 2, 1)), "Table.outputs.default") == 1).all()

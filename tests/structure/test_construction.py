@@ -1,8 +1,10 @@
 """Names and wiring."""
 
+import re
+
 import pytest
 
-from brainstorm.errors import NetworkValidationError
+from brainstorm.errors import NetworkValidationError, UnknownTypeError
 from brainstorm.layers import BidirectionalWrapper, L2Decay, Lstm
 from brainstorm.structure.construction import ConstructionWrapper, LayerDetails, UniquelyNamed
 
@@ -57,6 +59,13 @@ def test_ports_and_repr():
 def test_wrong_operands_are_type_errors(wrong):
     with pytest.raises(TypeError, match="expected a layer such as|unsupported operand"):
         wrong()
+
+
+def test_a_layer_function_that_was_not_called_is_named_on_both_sides():
+    text = "'>>' {} 'a': expected a layer such as FullyConnected(100), got <function layer>. Call"
+    for side, wire in (("after", lambda a: a >> layer), ("before", lambda a: layer >> a)):
+        with pytest.raises(UnknownTypeError, match=re.escape(text.format(side))):
+            wire(layer("a"))
 
 
 def test_options_are_given_to_the_function_of_a_layer():

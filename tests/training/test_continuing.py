@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import pickle
 import threading
 from functools import partial
 
@@ -10,9 +12,10 @@ import numpy as np
 import pytest
 
 import brainstorm as bs
-from brainstorm.data_iterators import Minibatches, SequenceChunks, Undivided
+from brainstorm.data_iterators import AddGaussianNoise, Minibatches, SequenceChunks, Undivided
 from brainstorm.hooks import (
     EarlyStopper,
+    Hook,
     ModifyStepperAttribute,
     MonitorLoss,
     MonitorScores,
@@ -99,6 +102,29 @@ def test_a_new_stepper_and_another_network_begin_without_a_state(net):
         trainer.hooks["StopAfterEpoch"].max_epochs = epochs
         trainer.train(each, make_data())
         assert trainer.stepper.steps == 4
+
+
+class KeepCopies(Hook):
+    """Copies the trainer in the second epoch, and ends it with an error."""
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        if update_nr == 6:
+            KEPT[:] = copy.deepcopy(self.trainer), pickle.loads(pickle.dumps(self.trainer))
+            raise RuntimeError("lost")
+
+
+KEPT: list[Trainer] = []
+
+
+def test_a_copy_of_a_trainer_begins_an_epoch_that_has_not_ended_again(net):
+    data = AddGaussianNoise(make_data(), {"default": 0.1})  # its batches come from a generator
+    trainer = make_trainer(KeepCopies(timescale="update"))
+    with pytest.raises(RuntimeError, match="lost"):
+        trainer.train(net, data)
+    for kept in (*KEPT, copy.deepcopy(trainer)):
+        del kept.hooks["KeepCopies"]
+        kept.train(kept.net, data)
+        assert (kept.current_epoch_nr, kept.current_update_nr) == (2, 10)
 
 
 def after_three_updates(act):

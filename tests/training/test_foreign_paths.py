@@ -103,11 +103,13 @@ def test_a_description_does_not_say_what_is_kept(folder, name):
 def test_a_stored_path_that_leads_elsewhere_is_refused(folder, hook):
     os.symlink("../mine", "link")
     os.mkdir("below")
+    os.symlink("../mine/letter", "letter.hdf5")
     run(SaveNetwork("net.hdf5"), SaveLogs("logs.hdf5"))
     before = sorted(os.listdir())
     for path in (
         "../mine/letter", f"{folder.parent}/mine/letter", "link/letter", "below/net.hdf5",
         "./../runs/../mine/letter", "../mine/", "/", "..", ".", "", ".bashrc", "a\nb", "a\0b",
+        "letter.hdf5",
     ):  # fmt: skip
         change_hook(hook, filename=path)
         with refused(
@@ -204,6 +206,16 @@ def test_whoever_goes_on_from_elsewhere_names_the_same_folder(folder, monkeypatc
     go_on("linked/run.hdf5")
     assert sorted(os.listdir("runs")) == ["logs.hdf5", "run-2.hdf5", "run-4.hdf5", "run.hdf5"]
     assert sorted(os.listdir()) == ["linked", "mine", "runs"]
+
+
+def test_a_run_file_that_is_a_link_stays_one_and_its_copies_lie_beside_it(folder):
+    os.symlink("../mine/run7", "run.hdf5")
+    run()
+    go_on()
+    assert Trainer.resume("../mine/run7").current_epoch_nr == 2
+    assert sorted(os.listdir("../mine")) == ["letter", "run7"]
+    assert sorted(os.listdir()) == ["run-2.hdf5", "run-4.hdf5", "run.hdf5"]
+    assert os.readlink("run.hdf5") == "../mine/run7"
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,9 @@ def test_the_debug_handler_runs_the_layers():
     assert stepper.traces == {}
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))])
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, *(lambda s, p=p: pickle.loads(pickle.dumps(s, p)) for p in (0, 4))]
+)
 def test_copies_of_a_stepper_start_without_traces(copied):
     stepper = SgdStepper(0.1)
     train(network(), stepper, [batch(), batch()])

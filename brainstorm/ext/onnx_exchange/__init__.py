@@ -98,8 +98,8 @@ def from_onnx(
 
     Returns:
         The network. Its data are (T, B, features...), with T = 1 if the model has no T; they have
-        the names of the model's inputs, or ``'default'`` if there is one. Constants that are
-        combined with data become parameters.
+        the names of the model's inputs; a single one is called ``'default'``, except if the model
+        was made by `to_onnx`. Constants that are combined with data become parameters.
 
     Raises:
         MissingDependencyError: onnx is not installed.

@@ -141,7 +141,8 @@ class Importer(Builder):
             memory = ["T", "B", *[x for x in letters if x not in "TBC"], *["C"] * ("C" in letters)]
             memory += [" "] * (len(memory) == 2)  # class indices: one feature without an axis
             features = [sizes[info.name].get(x, 1) for x in memory[2:]]
-            name = "default" if len(given) == 1 else re.sub(r"\W", "_", info.name)
+            is_named = self._is_ours or len(given) > 1
+            name = re.sub(r"\W", "_", info.name) if is_named else "default"
             is_timeless = has_time and "T" not in letters
             value = self.add_data(name, (*["T"] * (not is_timeless), "B", *features))
             axes = tuple((memory.index(letter),) for letter in letters)

@@ -179,11 +179,11 @@ class DeviceArray:
     __array__ = __iter__ = __bool__ = __float__ = __int__ = __index__ = _refuse
     __copy__ = _refuse
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> DeviceArray:
-        copied = DeviceArray.new(self.device, self.shape, self.dtype)
-        copied[...] = self.get()
-        memo[id(self)] = copied
-        return copied
+    def __reduce__(self) -> Any:
+        """Deep copies, and pickled ones, are uploaded to the GPU of the same number."""
+        from brainstorm.handlers.pycuda.devices import uploaded  # which imports this module
+
+        return uploaded, (self.device.index, self.get())
 
     def __repr__(self) -> str:
         return f"DeviceArray({self.dtype}{list(self.shape)} on {self.device.name})"

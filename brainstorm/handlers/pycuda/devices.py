@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 import weakref
 
+import numpy as np
+
+from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.driver import Device
 from brainstorm.handlers.pycuda.transfers import Uploads
 
@@ -28,3 +31,10 @@ def find_device(index: int) -> Device:
             device.upload = Uploads(device)
             _devices[index] = device
     return device
+
+
+def uploaded(index: int, content: np.ndarray) -> DeviceArray:
+    """Return an array in new memory of a GPU, with the content of one of the host."""
+    array = DeviceArray.new(find_device(index), content.shape, content.dtype)
+    array[...] = content
+    return array

@@ -3,6 +3,7 @@
 import copy
 import ctypes
 import gc
+import pickle
 import weakref
 
 import numpy as np
@@ -74,11 +75,13 @@ def test_there_are_only_views_and_no_silent_copies(use, text, handler):
         use(handler.create_from_numpy(VALUES))
 
 
-def test_a_deep_copy_has_memory_of_its_own(handler):
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda a: pickle.loads(pickle.dumps(a))])
+def test_a_deep_or_pickled_copy_has_memory_of_its_own(copied, handler):
     array = handler.create_from_numpy(VALUES)[:, 1:]
-    copied = copy.deepcopy(array)
+    same, device = copied(array), array.device
     handler.fill(array, 0.0)
-    np.testing.assert_array_equal(copied.get(), VALUES[:, 1:])
+    np.testing.assert_array_equal(same.get(), VALUES[:, 1:])
+    assert same.device is device
 
 
 def test_length_and_text(handler):
