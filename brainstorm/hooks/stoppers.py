@@ -214,11 +214,11 @@ class StopAfterThresholdReached(_LogStopper):
 
 
 class StopOnNan(_Stopper):
-    """Stop when parameters, the training loss or logs are NaN or infinite.
+    """Stop when parameters, running statistics, the training loss or logs are NaN or infinite.
 
     Args:
         logs_to_check: Dotted path or paths of logs whose last value is checked.
-        check_parameters: Whether to check all parameters.
+        check_parameters: Whether to check all parameters and running statistics.
         check_training_loss: Whether to check the training loss of every batch.
         name, timescale, interval, verbose: See `Hook`.
     """
@@ -255,8 +255,9 @@ class StopOnNan(_Stopper):
 
     def find_wrong(self, update_nr: int, net: Any, logs: Any) -> str | None:
         """Return a text about values that are not finite; `None` if all are."""
-        if self.check_parameters and not net.handler.is_fully_finite(net.buffer.parameters):
-            return "parameters are not finite"
+        for path in ("parameters", *net.persistent_paths) if self.check_parameters else ():
+            if not net.handler.is_fully_finite(net.buffer[path]):
+                return f"{path} are not finite"
         if self.check_training_loss and update_nr > 0:
             for loss in self._new_losses(net):
                 if not math.isfinite(loss):

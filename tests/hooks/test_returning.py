@@ -88,7 +88,7 @@ def test_a_checkpoint_whose_statistics_are_not_finite_is_none_either(train, tmp_
         if update_nr == 3:
             net.buffer.Norm.internals.running_mean[0] = np.nan
 
-    trainer, seen = run(train, tmp_path, Call(spoil_statistics), spoil(5))
+    trainer, seen = run(train, tmp_path, Call(spoil_statistics), spoil(5), interval=5)
     assert trainer.logs["ReturnToCheckpoint"] == [went_back(2)]
     assert all(np.isfinite(array).all() for array in seen[8][0].values())
 

@@ -209,12 +209,13 @@ def test_values_that_are_no_numbers_are_named(net, value):
 # -- NaN -----------------------------------------------------------------------------------------
 
 
-def test_nan_in_the_parameters(net):
+@pytest.mark.parametrize("path", ["parameters", "Norm.internals.running_var"])
+def test_nan_in_the_parameters_or_statistics(net, path):
     assert stops(StopOnNan(check_training_loss=False), net=net) is None
     for bad in (np.nan, np.inf):
-        net.buffer.parameters[7] = bad
+        net.buffer[path][1] = bad
         hook = StopOnNan(check_training_loss=False)
-        assert stops(hook, net=net) == f"parameters are not finite{PAGE}"
+        assert stops(hook, net=net) == f"{path} are not finite{PAGE}"
         assert stops(StopOnNan(check_parameters=False, check_training_loss=False), net=net) is None
 
 
