@@ -24,7 +24,6 @@ from brainstorm.ext._tunable_estimator import TunableEstimator
 from brainstorm.handlers import NumpyHandler, get_default_handler
 from brainstorm.hooks import EarlyStopper, Hook, StopAfterEpoch
 from brainstorm.network import Network
-from brainstorm.network.parameters import put_values
 from brainstorm.optional import require
 from brainstorm.tools import create_net_from_spec
 from brainstorm.training import Trainer, TrainingStepper
@@ -189,7 +188,6 @@ class _NetEstimator(TunableEstimator):
         self.loss_curve_ += trainer.logs.get("rolling_training", {}).get("total_loss", ())
         self._stepper_state: tuple[type, dict[str, Any]] = type(stepper), stepper.get_state()
         if score is not None:
-            put_values(self.network_, stopper.get_state()["kept"])  # also if all epochs are done
             self.validation_scores_ = list(trainer.logs["validation"])[1:]
             known = [value for value in self.validation_scores_ if not math.isnan(value)]
             self.best_validation_score_ = max(known, default=None)

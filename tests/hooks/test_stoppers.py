@@ -107,9 +107,9 @@ def test_values_from_before_the_first_epoch_do_not_count(train, first_epoch, val
 
 
 @pytest.mark.parametrize(
-    ("patience", "restore_best", "found"), [(2, True, 2), (2, False, 4), (5, True, 5)]
+    ("patience", "restore_best", "found"), [(2, True, 2), (2, False, 4), (5, True, 2)]
 )
-def test_the_best_network_is_restored_where_this_hook_stops(
+def test_the_best_network_is_restored_whichever_hook_stops(
     train, net, patience, restore_best, found
 ):
     stopper = EarlyStopper("given.loss", patience, restore_best=restore_best)
@@ -117,12 +117,19 @@ def test_the_best_network_is_restored_where_this_hook_stops(
     assert set(net.get("parameters")) == set(net.get("Norm.internals.running_mean")) == {found}
 
 
-def test_what_was_restored_once_is_not_restored_again(train, net, batches):
-    stopper = EarlyStopper("given.loss", 2, restore_best=True)
-    trainer = train(GivenValues(0.0, 3, 1, 2, 2, 2), stopper, epochs=5)
-    stopper.patience = 9
-    trainer.train(net, batches, valid=batches)
-    assert trainer.current_epoch_nr == 5
+def test_the_last_network_stays_before_the_first_epoch_that_counts_and_after_an_error(
+    train, net, batches
+):
+    stopper = EarlyStopper("given.loss", 9, restore_best=True, first_epoch=3)
+    values = GivenValues(0.0, 1, 2, 3)
+    values.interval = 2
+    trainer = train(values, stopper, epochs=3)
+    assert set(net.get("parameters")) != {1}
+    trainer.hooks["end"].max_epochs = 9
+    trainer.add_hook(fail_after(17))
+    with pytest.raises(RuntimeError):
+        trainer.train(net, batches, valid=batches)
+    assert set(stopper.get_state()["kept"]["parameters"]) == {2}
     assert set(net.get("parameters")) != {2}
 
 
