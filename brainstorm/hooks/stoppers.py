@@ -22,6 +22,12 @@ class _Stopper(Hook):
     role = "reader"
     idempotent = True
 
+    def is_turn(self, timescale: str, count: int) -> bool:
+        """Return whether it is the hook's turn: again at the end of an epoch, which has logs."""
+        if timescale == "epoch" and self.timescale == "update" and self.ran_on == self.occasion:
+            timescale, count = "update", self.trainer.current_update_nr
+        return super().is_turn(timescale, count)
+
 
 class StopAfterEpoch(_Stopper):
     """Stop once this many epochs are done.

@@ -151,7 +151,7 @@ def test_values_before_the_first_epoch_do_not_count_at_any_rhythm(train, net, op
     values = GivenValues(0, 1, 1, 1, 0.1, 3, 2, 4, *[4] * 9)
     trainer = train(values, stopper, stepper=SgdStepper(0.0), epochs=12)
     assert set(net.get("parameters")) == {6}
-    assert trainer.current_epoch_nr == (10 if "interval" in options else 8 + bool(options))
+    assert trainer.current_epoch_nr == (10 if "interval" in options else 8)
 
 
 def test_values_from_before_the_hook_are_no_rivals_where_the_network_is_restored(
@@ -187,6 +187,20 @@ def test_an_early_stopper_is_resumed_exactly(train, net, batches, tmp_path):
 )
 def test_stop_after_threshold(criterion, values, expected):
     assert stops(StopAfterThresholdReached("a.b", 0.5, criterion), *values) == expected
+
+
+@pytest.mark.parametrize(
+    "stopper",
+    [
+        EarlyStopper("given.loss", timescale="update"),
+        StopAfterThresholdReached("given.loss", 2, "max", timescale="update", interval=2),
+        StopOnNan("given.loss", timescale="update"),
+    ],
+)
+def test_a_stopper_by_updates_sees_the_log_of_an_epoch_at_its_end(train, stopper):
+    values = 0, 1, math.inf if isinstance(stopper, StopOnNan) else 2, 3
+    trainer = train(GivenValues(*values), stopper, epochs=3)
+    assert trainer.current_update_nr == 8
 
 
 @pytest.mark.parametrize("make", [EarlyStopper, StopAfterThresholdReached, SaveBestNetwork])
