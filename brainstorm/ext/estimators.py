@@ -166,9 +166,18 @@ class _NetEstimator(TunableEstimator):
         score: Callable[[], float] | None = None,
     ) -> E:
         """Train a network, new or existing, perhaps with the existing stepper or early stopping."""
+        where = type(self).__name__
+        if not is_whole(epochs):
+            raise ValidationError(f"{where}.max_epochs: expected an int >= 1, got {shown(epochs)}.")
+        if not is_new and self.spec != self._spec:
+            raise ValidationError(
+                f"{where}.spec: expected {self._spec!r} as in the network to be continued, got "
+                f"{self.spec!r}. For a new network fit a clone, or use warm_start=False."
+            )
         seed = int(_utils.check_random_state(self.random_state).randint(2**31 - 1))
         data = self._as_data(X)
         if is_new:
+            self._spec: str = self.spec
             out_size = len(self.classes_) if self._task == "classification" else targets.shape[1]
             self.network_ = self._new_network(data, out_size, seed)
             self.loss_curve_: list[float] = []
@@ -250,7 +259,7 @@ class NetClassifier(_base.ClassifierMixin, _NetEstimator):
         max_epochs: Number of epochs.
         batch_size: Number of rows in a batch.
         random_state: An int makes `fit` repeatable; also `None` and a NumPy RandomState.
-        warm_start: Whether `fit` continues with the existing network.
+        warm_start: Whether `fit` continues with the existing network, which has the same spec.
         early_stopping: Whether `fit` holds out rows, stops when their score no longer improves, and
             keeps the best network.
         validation_fraction: Fraction of the rows that are held out.
