@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.data_iterators.base_iterator import begin_epoch
 from brainstorm.describable import create_from_description, find_class, get_description
 from brainstorm.errors import (
     FileFormatError,
@@ -70,7 +71,7 @@ class DataProgress:
         """Begin with the first batch of an epoch."""
         iterator = self.iters[TRAINING]
         self._begin = _get_iter_states({TRAINING: iterator}).get(TRAINING)
-        self._batches = iter(iterator(handler=self.net.handler))
+        self._batches = begin_epoch(iterator, self.net.handler)
         self._carried, self._ahead = [], []
         self.given, self._scores = 0, OrderedDict()
         self.in_epoch, self._has_failed = True, False
