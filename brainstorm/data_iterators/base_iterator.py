@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -128,7 +128,7 @@ class DataIterator(ShownAsTree, Seedable):
         Raises:
             IteratorValidationError: The epoch has fewer batches.
         """
-        batches = iter(self(handler))
+        batches = begin_epoch(self, handler)
         dropped = sum(1 for _ in itertools.islice(batches, given))
         self._check_given(given, dropped)
         return batches
@@ -322,6 +322,26 @@ class Wrapper(DataIterator):
         for name, value in values.items():
             if value not in allowed:
                 raise self._fail(f"{what}: expected {allowed.expected}, got {shown(value)}", name)
+
+
+def begin_epoch(iterator: Any, handler: Any) -> Iterator[Batch]:
+    """Return the batches of one epoch of an iterator, which may be the user's own.
+
+    Raises:
+        IteratorValidationError: It yields nothing that can be iterated over, or (while iterating)
+            something other than dictionaries.
+    """
+    place = f"{type(iterator).__name__}.__call__: expected it to yield"
+
+    def checked(batch: Any) -> Batch:
+        if not isinstance(batch, Mapping):
+            text = f"{place} dictionaries of arrays by data name, got a {type(batch).__name__}."
+            raise IteratorValidationError(text)
+        return batch  # type: ignore[return-value]
+
+    if not isinstance(batches := iterator(handler=handler), Iterable):
+        raise IteratorValidationError(f"{place} batches, got {shown(batches)}. Is a yield missing?")
+    return map(checked, batches)
 
 
 def _is_mapped(array: Any) -> bool:

@@ -24,7 +24,6 @@ from brainstorm.ext._tunable_estimator import TunableEstimator
 from brainstorm.handlers import NumpyHandler, get_default_handler
 from brainstorm.hooks import EarlyStopper, Hook, StopAfterEpoch
 from brainstorm.network import Network
-from brainstorm.network.parameters import put_values
 from brainstorm.optional import require
 from brainstorm.tools import create_net_from_spec
 from brainstorm.training import Trainer, TrainingStepper
@@ -167,9 +166,18 @@ class _NetEstimator(TunableEstimator):
         score: Callable[[], float] | None = None,
     ) -> E:
         """Train a network, new or existing, perhaps with the existing stepper or early stopping."""
+        where = type(self).__name__
+        if not is_whole(epochs):
+            raise ValidationError(f"{where}.max_epochs: expected an int >= 1, got {shown(epochs)}.")
+        if not is_new and self.spec != self._spec:
+            raise ValidationError(
+                f"{where}.spec: expected {self._spec!r} as in the network to be continued, got "
+                f"{self.spec!r}. For a new network fit a clone, or use warm_start=False."
+            )
         seed = int(_utils.check_random_state(self.random_state).randint(2**31 - 1))
         data = self._as_data(X)
         if is_new:
+            self._spec: str = self.spec
             out_size = len(self.classes_) if self._task == "classification" else targets.shape[1]
             self.network_ = self._new_network(data, out_size, seed)
             self.loss_curve_: list[float] = []
@@ -189,7 +197,6 @@ class _NetEstimator(TunableEstimator):
         self.loss_curve_ += trainer.logs.get("rolling_training", {}).get("total_loss", ())
         self._stepper_state: tuple[type, dict[str, Any]] = type(stepper), stepper.get_state()
         if score is not None:
-            put_values(self.network_, stopper.get_state()["kept"])  # also if all epochs are done
             self.validation_scores_ = list(trainer.logs["validation"])[1:]
             known = [value for value in self.validation_scores_ if not math.isnan(value)]
             self.best_validation_score_ = max(known, default=None)
@@ -252,7 +259,7 @@ class NetClassifier(_base.ClassifierMixin, _NetEstimator):
         max_epochs: Number of epochs.
         batch_size: Number of rows in a batch.
         random_state: An int makes `fit` repeatable; also `None` and a NumPy RandomState.
-        warm_start: Whether `fit` continues with the existing network.
+        warm_start: Whether `fit` continues with the existing network, which has the same spec.
         early_stopping: Whether `fit` holds out rows, stops when their score no longer improves, and
             keeps the best network.
         validation_fraction: Fraction of the rows that are held out.

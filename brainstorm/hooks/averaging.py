@@ -180,6 +180,7 @@ class WithAverages(Hook):
         self.hook.begin_anew(logs)
 
     def is_turn(self, timescale: str, count: int) -> bool:
+        self.hook.trainer, self.hook.ran_on = self.trainer, self.ran_on
         return self.hook.is_turn(timescale, count)
 
     @property

@@ -49,7 +49,7 @@ class LogJudge(Hook):
 
         Writers log at the same time, after this.
         """
-        self._is_turn = Hook.is_turn(self, timescale, count)
+        self._is_turn = super().is_turn(timescale, count)
         last = find_moment(self.trainer.logs, self.log_name)
         return self._is_turn or last is None or last.timescale == timescale
 

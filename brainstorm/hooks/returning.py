@@ -21,12 +21,12 @@ from brainstorm.network.parameters import put_values
 
 
 class ReturnToCheckpoint(StopOnNan):
-    """Go back to the last good checkpoint when parameters, loss or logs are NaN or infinite.
+    """Go back to the last good checkpoint when values, such as the loss, are NaN or infinite.
 
-    Parameters, running statistics, averages (`AverageWeights`) and the stepper's state are read
-    from the newest file of the trainer's `SaveCheckpoint` hooks in which all parameters and
-    statistics are finite, and the learning rate is reduced, including that of schedules. Counts,
-    logs and data go on; recurrent layers start anew.
+    It looks at what `StopOnNan` does. Parameters, running statistics, averages (`AverageWeights`)
+    and the stepper's state are read from the newest file of the trainer's `SaveCheckpoint` hooks in
+    which all parameters and statistics are finite, and the learning rate is reduced, including that
+    of schedules. Counts, logs and data go on; recurrent layers start anew.
     The training stops after too many returns, or if there is no good checkpoint. Each return is
     logged as a text with the reason, the update of the checkpoint and the learning rate.
 
@@ -34,7 +34,7 @@ class ReturnToCheckpoint(StopOnNan):
         factor: The learning rate is multiplied by it; above 0 and at most 1.
         most_returns: Maximum number of returns in the whole training.
         logs_to_check: Dotted path or paths of logs whose last value is checked.
-        check_parameters: Whether to check all parameters.
+        check_parameters: Whether to check all parameters and running statistics.
         check_training_loss: Whether to check the training loss, see `StopOnNan`.
         name, timescale, interval, verbose: See `Hook`.
 

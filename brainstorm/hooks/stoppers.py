@@ -22,6 +22,12 @@ class _Stopper(Hook):
     role = "reader"
     idempotent = True
 
+    def is_turn(self, timescale: str, count: int) -> bool:
+        """Return whether it is the hook's turn: again at the end of an epoch, which has logs."""
+        if timescale == "epoch" and self.timescale == "update" and self.ran_on == self.occasion:
+            timescale, count = "update", self.trainer.current_update_nr
+        return super().is_turn(timescale, count)
+
 
 class StopAfterEpoch(_Stopper):
     """Stop once this many epochs are done.
@@ -91,8 +97,9 @@ class EarlyStopper(_LogStopper):
         first_epoch: Values from before this epoch do not count; 1 excludes those from before the
             training.
         restore_best: Whether parameters and running statistics are those of the best value at the
-            end of a training that this hook has stopped; until then hooks see the last ones.
-            Values from before the hook was added then do not count.
+            end of a training, whatever ends it, except an error; a later one continues from there.
+            Until then hooks see the last ones. Values from before the hook was added then do not
+            count.
     """
 
     __default_values__ = {
@@ -104,12 +111,12 @@ class EarlyStopper(_LogStopper):
         "first_epoch": whole(),
     }
     state_names = ("_seen", "_best", "_kept")
-    __undescribed__ = {"_restored"}
+    __undescribed__ = {"_has_failed"}
 
     _seen = 0  # number of values
     _best = -1  # the index of the best value, or of the last one that does not count
     _kept: Mapping[str, Any] = {}  # the network at the best value
-    _restored: Mapping[str, Any] = {}  # the network at the end of this training
+    _has_failed = False  # whether this training ends by an error
 
     def __init__(
         self,
@@ -150,15 +157,18 @@ class EarlyStopper(_LogStopper):
         sign = -1.0 if self.prefers_high(net) else 1.0
         self._look_at(values, epoch_nr, sign, is_present)
         if self.restore_best and best != self._best:
-            self._kept = take_values(net)
+            self._kept = take_values(net) if self._best >= self._ignored else {}
         age = len(values) - 1 - self._best
         if self._is_turn and age >= self.patience:
-            self._restored = self._kept
             raise StopIteration(f"{self.log_name} was best {age} values ago")
 
+    def on_error(self, net: Any, stepper: Any, logs: Any, error: BaseException) -> None:
+        self._has_failed = True
+
     def finalize(self, net: Any, stepper: Any, logs: Any) -> None:
-        put_values(net, self._restored)
-        self._restored = {}
+        if self.restore_best and not self._has_failed:
+            put_values(net, self._kept)
+        self._has_failed = False
 
     def _look_at(
         self, values: Sequence[float], epoch_nr: int, sign: float, is_present: bool
@@ -214,11 +224,11 @@ class StopAfterThresholdReached(_LogStopper):
 
 
 class StopOnNan(_Stopper):
-    """Stop when parameters, the training loss or logs are NaN or infinite.
+    """Stop when parameters, running statistics, the training loss or logs are NaN or infinite.
 
     Args:
         logs_to_check: Dotted path or paths of logs whose last value is checked.
-        check_parameters: Whether to check all parameters.
+        check_parameters: Whether to check all parameters and running statistics.
         check_training_loss: Whether to check the training loss of every batch.
         name, timescale, interval, verbose: See `Hook`.
     """
@@ -255,8 +265,9 @@ class StopOnNan(_Stopper):
 
     def find_wrong(self, update_nr: int, net: Any, logs: Any) -> str | None:
         """Return a text about values that are not finite; `None` if all are."""
-        if self.check_parameters and not net.handler.is_fully_finite(net.buffer.parameters):
-            return "parameters are not finite"
+        for path in ("parameters", *net.persistent_paths) if self.check_parameters else ():
+            if not net.handler.is_fully_finite(net.buffer[path]):
+                return f"{path} are not finite"
         if self.check_training_loss and update_nr > 0:
             for loss in self._new_losses(net):
                 if not math.isfinite(loss):

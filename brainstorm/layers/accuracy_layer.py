@@ -29,15 +29,20 @@ def Accuracy(name: str | None = None) -> ConstructionWrapper:
     Inputs: default ('T', 'B', ..., K), targets ('T', 'B', ..., 1) class indices,
         mask ('T', 'B', 1), optional: only cases where it is not 0 count
     Outputs: none        Parameters: none
-    Internals: total_hits, total_cases (1,)
+    Internals: total_hits, total_cases (2,), each a multiple of 2**20 and the rest, which are exact
     """
     return ConstructionWrapper.create(AccuracyLayerImpl, name=name)
 
 
+#: From here on, counts are moved from one number of a total to the other: float32 has no odd
+#: numbers above 2**24.
+UNIT = 2.0**20
+
+
 @formula
 def counted(x: Any, *others: Any, threshold: float | None = None) -> list[Any]:
-    """Return the numbers of hits and of cases; with a threshold, of binary predictions."""
-    *mask, targets = others
+    """Return the totals of hits and of cases; with a threshold, of binary predictions."""
+    *mask, targets, total_hits, total_cases = others
     cases = fn.full(targets.shape, 1, targets.dtype)
     for m in mask:
         counts = in_shape(m, (*m.shape, *(1,) * (targets.ndim - m.ndim))) != 0
@@ -46,7 +51,14 @@ def counted(x: Any, *others: Any, threshold: float | None = None) -> list[Any]:
     unknown = fn.max(fn.isnan(x), -1) if threshold is None else fn.isnan(x)
     hits = fn.where(unknown, float("nan"), predicted == targets)
     hits = fn.where(cases, hits, 0)
-    return [in_shape(fn.sum(tree), (1,)) for tree in (hits, cases)]
+    return [added(total_hits, hits), added(total_cases, cases)]
+
+
+def added(total: Any, counts: Any) -> Any:
+    """Return a total (2,) after the sum of some counts."""
+    rest = total[1:] + in_shape(fn.sum(counts), (1,))
+    units = fn.floor(rest / UNIT) * UNIT
+    return fn.concatenate([total[:1] + units, rest - units], 0)
 
 
 class AccuracyLayerImpl(MaskedLayer):
@@ -64,7 +76,7 @@ class AccuracyLayerImpl(MaskedLayer):
     computes_no_input_deltas_for = ("default", "targets", "mask")
     needs_in_backward = ()
     has_stats = True
-    #: From the inputs to the numbers of hits and of cases.
+    #: From the inputs and the totals so far to the totals.
     formula = counted
 
     def target_shape(self, shape: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -73,18 +85,19 @@ class AccuracyLayerImpl(MaskedLayer):
 
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         require_shape(self, "targets", self.target_shape(in_shapes["default"].shape))
-        total = BufferStructure(1, persistent=True)
+        total = BufferStructure(2, persistent=True)
         return {}, {}, {"total_hits": total, "total_cases": total}
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        inputs, totals = list(buffers.inputs), list(buffers.internals)
-        self.handler.compute(self.formula, inputs, totals, accumulate=True)
+        totals = list(buffers.internals)
+        self.handler.compute(self.formula, [*buffers.inputs, *totals], totals)
 
     def backward_pass(self, buffers: BufferView) -> None:
         pass
 
     def dump_statistics(self, buffers: BufferView, storage: MutableMapping[str, float]) -> None:
-        hits, cases = (float(self.handler.get_numpy_copy(a).item()) for a in buffers.internals)
+        totals = [self.handler.get_numpy_copy(total) for total in buffers.internals]
+        hits, cases = (float(total.sum(dtype=float)) for total in totals)
         storage[self.name] = hits / cases if cases else float("nan")
 
     def reset_statistics(self, buffers: BufferView) -> None:

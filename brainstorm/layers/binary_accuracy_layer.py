@@ -22,7 +22,7 @@ def BinaryAccuracy(threshold: float = 0.5, name: str | None = None) -> Construct
     Inputs: default and targets ('T', 'B', ...) of equal shape, targets 0 or 1,
         mask ('T', 'B', 1), optional: only cases where it is not 0 count
     Outputs: none        Parameters: none
-    Internals: total_hits, total_cases (1,)
+    Internals: total_hits, total_cases (2,) as of `Accuracy`
     """
     return ConstructionWrapper.create(BinaryAccuracyLayerImpl, name=name, threshold=threshold)
 

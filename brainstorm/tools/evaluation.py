@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.data_iterators.base_iterator import begin_epoch
 from brainstorm.errors import NetworkValidationError, ValidationError, kind_of
 from brainstorm.files import hdf5_file
 from brainstorm.interrupts import interruptible
@@ -96,7 +97,7 @@ def evaluate(
     scores: dict[str, list[tuple[float, ...]]] = OrderedDict()
     gather = getattr(iter, "gather", lambda value: [value])
     with network.separate_statistics():
-        for _ in run_network(network, busy(iter(handler=network.handler))):
+        for _ in run_network(network, busy(begin_epoch(iter, network.handler))):
             network.forward_pass()
             gather_losses_and_scores(
                 network,
@@ -210,7 +211,7 @@ def _extract_batches(
     _check_order(iter, names)
     lengths: dict[str, int] = {}
     with network.separate_statistics():
-        for number in run_network(network, _wholes(iter(handler=network.handler))):
+        for number in run_network(network, _wholes(begin_epoch(iter, network.handler))):
             network.forward_pass()
             for path, axis in axes.items():
                 time = _structure_of(network, path).time

@@ -16,8 +16,14 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.data_iterators.base_iterator import begin_epoch
 from brainstorm.describable import create_from_description, find_class, get_description
-from brainstorm.errors import FileFormatError, TrainingError, UnknownTypeError
+from brainstorm.errors import (
+    FileFormatError,
+    IteratorValidationError,
+    TrainingError,
+    UnknownTypeError,
+)
 from brainstorm.files import PathLike, RunFile, intact, read_run_file, write_run_file
 from brainstorm.hooks.base import ForeignPath, StoredPath
 from brainstorm.network import Network
@@ -65,7 +71,7 @@ class DataProgress:
         """Begin with the first batch of an epoch."""
         iterator = self.iters[TRAINING]
         self._begin = _get_iter_states({TRAINING: iterator}).get(TRAINING)
-        self._batches = iter(iterator(handler=self.net.handler))
+        self._batches = begin_epoch(iterator, self.net.handler)
         self._carried, self._ahead = [], []
         self.given, self._scores = 0, OrderedDict()
         self.in_epoch, self._has_failed = True, False
@@ -154,7 +160,7 @@ class DataProgress:
             FileFormatError: It is not a valid position.
         """
         expected = state["iterators"].keys()
-        if missing := expected - self.iters.keys():
+        if missing := {n for n in expected if not hasattr(self.iters.get(n), "set_state")}:
             raise TrainingError(
                 f"Trainer.train: expected the data iterators {', '.join(sorted(expected))} as in "
                 f"the run that is continued, got no {', '.join(sorted(missing))}."
@@ -162,8 +168,9 @@ class DataProgress:
         epoch = state["epoch"]
         if epoch is not None:
             iterator, handler = self.iters[TRAINING], self.net.handler
-            iterator.set_state(epoch["begin"])
-            self._batches = iterator.resume_epoch(epoch["given"], handler=handler)
+            with _naming(TRAINING):
+                iterator.set_state(epoch["begin"])
+                self._batches = iterator.resume_epoch(epoch["given"], handler=handler)
             self._begin, self.given, self.in_epoch = epoch["begin"], epoch["given"], True
             self.is_idle = epoch.get("is_idle", False)
             self._scores = {
@@ -174,7 +181,18 @@ class DataProgress:
                 a if a is None else handler.create_from_numpy(a) for a in epoch["carried"]
             ]
         for name, iter_state in state["iterators"].items():
-            self.iters[name].set_state(iter_state)
+            with _naming(name):
+                self.iters[name].set_state(iter_state)
+
+
+@contextlib.contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Prefix errors of an iterator with the name under which the training has it."""
+    try:
+        yield
+    except IteratorValidationError as error:
+        error.args = (f"Trainer.train, data iterator {name!r}: {error}",)
+        raise
 
 
 def _get_iter_states(iters: Mapping[str, Any]) -> State:

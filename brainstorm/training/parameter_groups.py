@@ -126,7 +126,7 @@ class GroupedParameters:
     those at the beginning are the result of `get_weights` of the previous groups.
 
     Raises:
-        TrainingError: A group has no parameters.
+        TrainingError: A group has no parameters, or all parameters are frozen.
 
     Attributes:
         numbers: The values of the stepper's `scalars` for parameters in no group, by name:
@@ -140,6 +140,7 @@ class GroupedParameters:
     ) -> None:
         self._groups = [*groups, _NO_GROUP]
         self._handler = stepper.handler
+        self._learns = stepper.learns
         self._weight_names = tuple(stepper.weight_names)
         self._names = *self._weight_names, *stepper.corrected_names
         names = tuple(stepper.scalars())
@@ -184,8 +185,13 @@ class GroupedParameters:
 
     def _divide(self, weights: Mapping[str, Array]) -> None:
         """Find the parts, given the weights of each parameter."""
-        self._parts = find_parts(self._groups, self._places, weights)
-        self._found_at = self._revision
+        parts = find_parts(self._groups, self._places, weights)
+        if self._learns and parts and all(self._groups[part.group].frozen for part in parts):
+            raise TrainingError(
+                "ParameterGroup, frozen: expected parameters to train, got none: all are in frozen "
+                "groups. A ForwardStepper computes losses and running statistics only."
+            )
+        self._parts, self._found_at = parts, self._revision
         if weights:
             each = np.zeros((len(self._places), len(self._names)))
             each[:, : len(weights)] = np.transpose(list(weights.values()))

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from brainstorm.constraints import one_of
+from brainstorm.data_iterators import DataIterator
 from brainstorm.errors import TrainingError, kind_of, shown
 from brainstorm.hooks.base import ROLES, Hook
 from brainstorm.training.base_stepper import TrainingStepper
@@ -46,7 +47,10 @@ def check_hook(hook: Any, taken: Collection[str]) -> None:
 def check_data_names(net: Any, training_data_iter: Any) -> None:
     """Raise an error unless an iterator yields data for exactly the network's inputs."""
     where = f"Trainer.train, training_data_iter ({kind_of(training_data_iter)})"
-    if isinstance(training_data_iter, type) or not hasattr(training_data_iter, "data_shapes"):
+    needed = ["data_shapes", *["length", "rnd"] * isinstance(training_data_iter, DataIterator)]
+    if isinstance(training_data_iter, type) or not all(
+        hasattr(training_data_iter, name) for name in needed
+    ):
         raise TrainingError(
             f"{where}: expected a data iterator, such as Minibatches(50, default=x, targets=y); "
             f"one of your own derives from DataIterator and calls super().__init__(shapes, length)."

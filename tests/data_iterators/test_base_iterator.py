@@ -4,6 +4,10 @@ import numpy as np
 import pytest
 
 from brainstorm import data_iterators as di
+from brainstorm.errors import IteratorValidationError
+from brainstorm.tools import evaluate, extract
+from brainstorm.training import ForwardStepper, Trainer
+from tests.trainings import refused
 
 X = np.array([[[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]])
 
@@ -56,3 +60,37 @@ def test_html_is_escaped():
     html = di.Minibatches(2, **{"<script>": X})._repr_html_()
     assert "&lt;script&gt;" in html
     assert "<script" not in html
+
+
+class Giving(di.DataIterator):
+    """An iterator that gives anything."""
+
+    def __init__(self, given):
+        super().__init__({"default": (3,), "targets": (1,)}, None)
+        self.given = given
+
+    def __call__(self, handler=None):
+        return self.given
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda net, data: Trainer(ForwardStepper(), verbose=False).train(net, data),
+        lambda net, data: evaluate(net, di.AddGaussianNoise(data, {"default": 0.1})),
+        evaluate,
+        lambda net, data: extract(net, data, "Output.outputs.predictions"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (None, "batches, got None. Is a yield missing?"),
+        ([(X, X)], "dictionaries of arrays by data name, got a tuple."),
+        ({"default": X}, "dictionaries of arrays by data name, got a str."),
+    ],
+)
+def test_what_is_no_batch_names_the_iterator(net, use, given, text):
+    text = f"Giving.__call__: expected it to yield {text}"
+    with refused(text, IteratorValidationError, is_whole=True):
+        use(net, Giving(given))

@@ -323,11 +323,15 @@ BAD_SHAPE = "NetClassifier.in_shape: expected a list of integers >= 1, perhaps a
             for bad in (-1, np.nan, np.inf)
         ),
         ({"class_weight": {"positive": 0, "negative": 0}}, NO_WEIGHT),
+        *(
+            ({"max_epochs": bad}, rf"NetClassifier.max_epochs: expected an int >= 1, got {bad}\.")
+            for bad in (0, 1.5, True)
+        ),
     ],
 )
 def test_options_that_do_not_fit_the_data_are_reported(options, message):
     with pytest.raises(ValueError, match=message):
-        NetClassifier(**SMALL, **options).fit(X, LABELS)
+        NetClassifier(**{**SMALL, **options}).fit(X, LABELS)
 
 
 @pytest.mark.parametrize(
@@ -355,6 +359,12 @@ def test_options_that_do_not_fit_the_data_are_reported(options, message):
         (
             lambda: NetRegressor(**SMALL, warm_start=True).fit(X, X).fit(X, X[:, 0]),
             "expected 4 targets as in the first training, got 1",
+        ),
+        (
+            lambda: (
+                NetClassifier(**SMALL).fit(X, LABELS).set_params(spec="F6").partial_fit(X, LABELS)
+            ),
+            "NetClassifier.spec: expected 'F5' as in the network to be continued, got 'F6'",
         ),
     ],
 )

@@ -90,8 +90,8 @@ def test_statistics_are_those_of_the_result():
     for _ in range(2):
         net.provide_external_data(batch)
         stepper.run()
-    assert net.get("Hits.internals.total_cases") == 2 * 40
-    assert net.get("Hits.internals.total_hits") > 2 * 38
+    assert net.get("Hits.internals.total_cases").sum() == 2 * 40
+    assert net.get("Hits.internals.total_hits").sum() > 2 * 38
 
 
 def test_more_iterations_come_further_than_fewer():

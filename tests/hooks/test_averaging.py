@@ -113,6 +113,13 @@ def test_a_stopper_restores_the_averages_that_were_best():
     assert len(trainer.logs["EarlyStopper"]) == 1
 
 
+def test_a_stopper_by_updates_sees_the_averages_of_an_epoch_at_its_end():
+    stopper = WithAverages(StopAfterThresholdReached("loss", 1, timescale="update"))
+    loss = Call(lambda epoch_nr, *_: 2 - epoch_nr, "loss", "epoch")
+    trainer, _ = train(AverageWeights(), loss, stopper)
+    assert trainer.current_update_nr == 6
+
+
 def of_another_network():
     averages = AverageWeights()
     averages.set_state({"count": 2, "average": np.zeros(3)})

@@ -75,7 +75,7 @@ def test_for_one_bad_value_of_a_log_it_goes_back_once(train, tmp_path):
         lambda epoch_nr, update_nr, net: math.nan if epoch_nr == 1 else 0, "value", "epoch"
     )
     trainer, _ = run(train, tmp_path, value, logs_to_check=["value"])
-    assert trainer.logs["ReturnToCheckpoint"] == [went_back(4, why="value is nan")]
+    assert trainer.logs["ReturnToCheckpoint"] == [went_back(2, why="value is nan")]
 
 
 def test_a_checkpoint_that_is_not_finite_is_none_to_go_back_to(train, tmp_path):
@@ -88,7 +88,7 @@ def test_a_checkpoint_whose_statistics_are_not_finite_is_none_either(train, tmp_
         if update_nr == 3:
             net.buffer.Norm.internals.running_mean[0] = np.nan
 
-    trainer, seen = run(train, tmp_path, Call(spoil_statistics), spoil(5))
+    trainer, seen = run(train, tmp_path, Call(spoil_statistics), spoil(5), interval=5)
     assert trainer.logs["ReturnToCheckpoint"] == [went_back(2)]
     assert all(np.isfinite(array).all() for array in seen[8][0].values())
 

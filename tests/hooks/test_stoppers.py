@@ -107,9 +107,9 @@ def test_values_from_before_the_first_epoch_do_not_count(train, first_epoch, val
 
 
 @pytest.mark.parametrize(
-    ("patience", "restore_best", "found"), [(2, True, 2), (2, False, 4), (5, True, 5)]
+    ("patience", "restore_best", "found"), [(2, True, 2), (2, False, 4), (5, True, 2)]
 )
-def test_the_best_network_is_restored_where_this_hook_stops(
+def test_the_best_network_is_restored_whichever_hook_stops(
     train, net, patience, restore_best, found
 ):
     stopper = EarlyStopper("given.loss", patience, restore_best=restore_best)
@@ -117,12 +117,19 @@ def test_the_best_network_is_restored_where_this_hook_stops(
     assert set(net.get("parameters")) == set(net.get("Norm.internals.running_mean")) == {found}
 
 
-def test_what_was_restored_once_is_not_restored_again(train, net, batches):
-    stopper = EarlyStopper("given.loss", 2, restore_best=True)
-    trainer = train(GivenValues(0.0, 3, 1, 2, 2, 2), stopper, epochs=5)
-    stopper.patience = 9
-    trainer.train(net, batches, valid=batches)
-    assert trainer.current_epoch_nr == 5
+def test_the_last_network_stays_before_the_first_epoch_that_counts_and_after_an_error(
+    train, net, batches
+):
+    stopper = EarlyStopper("given.loss", 9, restore_best=True, first_epoch=3)
+    values = GivenValues(0.0, 1, 2, 3)
+    values.interval = 2
+    trainer = train(values, stopper, epochs=3)
+    assert set(net.get("parameters")) != {1}
+    trainer.hooks["end"].max_epochs = 9
+    trainer.add_hook(fail_after(17))
+    with pytest.raises(RuntimeError):
+        trainer.train(net, batches, valid=batches)
+    assert set(stopper.get_state()["kept"]["parameters"]) == {2}
     assert set(net.get("parameters")) != {2}
 
 
@@ -144,7 +151,7 @@ def test_values_before_the_first_epoch_do_not_count_at_any_rhythm(train, net, op
     values = GivenValues(0, 1, 1, 1, 0.1, 3, 2, 4, *[4] * 9)
     trainer = train(values, stopper, stepper=SgdStepper(0.0), epochs=12)
     assert set(net.get("parameters")) == {6}
-    assert trainer.current_epoch_nr == (10 if "interval" in options else 8 + bool(options))
+    assert trainer.current_epoch_nr == (10 if "interval" in options else 8)
 
 
 def test_values_from_before_the_hook_are_no_rivals_where_the_network_is_restored(
@@ -182,6 +189,20 @@ def test_stop_after_threshold(criterion, values, expected):
     assert stops(StopAfterThresholdReached("a.b", 0.5, criterion), *values) == expected
 
 
+@pytest.mark.parametrize(
+    "stopper",
+    [
+        EarlyStopper("given.loss", timescale="update"),
+        StopAfterThresholdReached("given.loss", 2, "max", timescale="update", interval=2),
+        StopOnNan("given.loss", timescale="update"),
+    ],
+)
+def test_a_stopper_by_updates_sees_the_log_of_an_epoch_at_its_end(train, stopper):
+    values = 0, 1, math.inf if isinstance(stopper, StopOnNan) else 2, 3
+    trainer = train(GivenValues(*values), stopper, epochs=3)
+    assert trainer.current_update_nr == 8
+
+
 @pytest.mark.parametrize("make", [EarlyStopper, StopAfterThresholdReached, SaveBestNetwork])
 @pytest.mark.parametrize("name", ["a.c", "a"])
 def test_a_missing_log_is_an_error_once_training_runs(net, make, name):
@@ -209,12 +230,13 @@ def test_values_that_are_no_numbers_are_named(net, value):
 # -- NaN -----------------------------------------------------------------------------------------
 
 
-def test_nan_in_the_parameters(net):
+@pytest.mark.parametrize("path", ["parameters", "Norm.internals.running_var"])
+def test_nan_in_the_parameters_or_statistics(net, path):
     assert stops(StopOnNan(check_training_loss=False), net=net) is None
     for bad in (np.nan, np.inf):
-        net.buffer.parameters[7] = bad
+        net.buffer[path][1] = bad
         hook = StopOnNan(check_training_loss=False)
-        assert stops(hook, net=net) == f"parameters are not finite{PAGE}"
+        assert stops(hook, net=net) == f"{path} are not finite{PAGE}"
         assert stops(StopOnNan(check_parameters=False, check_training_loss=False), net=net) is None
 
 

@@ -14,15 +14,17 @@ from brainstorm.tools import evaluate
 from brainstorm.training import SgdStepper, Trainer
 from tests.networks import wire_input, wire_loss
 
+DOUBLE = NumpyHandler(np.float64)
 
-def counting_network(layer, features=3, targets=1, mask=False):
+
+def counting_network(layer, features=3, targets=1, mask=False, handler=DOUBLE):
     shapes = {"default": ("T", "B", features), "targets": ("T", "B", targets)}
     if mask:
         shapes["mask"] = ("T", "B", 1)
     inp = bl.Input(shapes)
     for name in shapes:
         inp - name >> name - layer
-    return Network.from_layer(inp, handler=NumpyHandler(np.float64))
+    return Network.from_layer(inp, handler=handler)
 
 
 def run(net, **data):
@@ -43,6 +45,20 @@ def test_accuracy_accumulates_until_reset(capsys):
     net.reset_statistics()
     run(net, default=[[[0, 1, 0]]], targets=[[[0]]])
     assert net.dump_statistics() == {"right": 0.0}
+
+
+@pytest.mark.parametrize("handler", [NumpyHandler(np.float32), None], ids=["numpy", "default"])
+def test_more_cases_are_counted_than_float32_has_integers(handler):
+    net = counting_network(bl.Accuracy(name="right"), 2, handler=handler)
+    sizes = [700_001, 1, 1, 700_000]
+    for total in net.buffer.right.internals:
+        total[0] = 2**26
+    for size in sizes:
+        run(net, default=np.tile([0, 1], (1, size, 1)), targets=np.ones((1, size, 1)))
+    for total in net.buffer.right.internals:
+        assert total.sum(dtype=float) == 2**26 + sum(sizes)
+        assert total[0] % 2**20 == 0 <= total[1] < 2**20
+    assert net.dump_statistics() == {"right": 1.0}
 
 
 def test_only_what_the_mask_keeps_counts():

@@ -45,6 +45,7 @@ from tests.runs import (
     ITERATORS,
     make_network,
     make_trainer,
+    make_validation,
     outcome,
     resumed_run,
     train,
@@ -245,14 +246,19 @@ class Absent:
 def test_what_was_refused_can_be_tried_again(run_file):
     expected, again = Trainer.resume(run_file), Trainer.resume(run_file)
     train_on(expected)
-    with pytest.raises(IteratorValidationError):
-        train(again, again.net, ITERATORS["online"]())
-    with refused(
-        "Trainer.train: expected the data iterators training_data_iter, valid as in the run that "
-        "is continued, got no valid.",
-        is_whole=True,
-    ):
-        again.train(again.net, ITERATORS["minibatches"]())
+    good, other = ITERATORS["minibatches"], ITERATORS["chunks"]
+    for name in ("training_data_iter", "valid"):
+        iters = {"training_data_iter": good(), "valid": make_validation(), name: other()}
+        text = f"Trainer.train, data iterator {name!r}: SequenceChunks: expected a "
+        with refused(text, IteratorValidationError):
+            again.train(again.net, **iters)
+    for missing in ({}, {"valid": None}):
+        with refused(
+            "Trainer.train: expected the data iterators training_data_iter, valid as in the run "
+            "that is continued, got no valid.",
+            is_whole=True,
+        ):
+            again.train(again.net, good(), **missing)
     again.hooks["SaveCheckpoint"].filename = str(run_file / "nowhere" / "run.hdf5")
     with refused("filename: expected a file in a folder that exists"):
         train_on(again)

@@ -247,6 +247,10 @@ def test_groups_can_change_while_training():
     assert moved == [False, False, False, True, True, False, False, True, False]
 
 
+def test_a_stepper_that_learns_nothing_may_have_only_frozen_parameters():
+    train(grouped(ForwardStepper(), ParameterGroup("*", frozen=True)))
+
+
 def test_groups_that_fit_nothing_are_refused_and_the_others_stay():
     net, stepper = network(), grouped(MomentumStepper(0.1, 0.9), FROZEN)
     train(stepper, net, 2)
@@ -273,6 +277,11 @@ def test_groups_that_fit_nothing_are_refused_and_the_others_stay():
             lambda: grouped(SgdStepper(), FROZEN, ParameterGroup("Dense")).start(network()),
             "ParameterGroup('Dense'): expected parameters that no group before it names. A "
             "parameter belongs to the first group that names it: put this one first.",
+        ),
+        (
+            lambda: train(grouped(SgdStepper(), FROZEN, ParameterGroup("*", frozen=True))),
+            "ParameterGroup, frozen: expected parameters to train, got none: all are in frozen "
+            "groups. A ForwardStepper computes losses and running statistics only.",
         ),
         (
             lambda: grouped(SgdStepper(), {"Dense": 1}),

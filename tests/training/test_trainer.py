@@ -173,6 +173,12 @@ class Empty(DataIterator):
         return iter(())
 
 
+def incomplete(**attributes):
+    """Return an iterator whose constructor does not call that of the base class."""
+    vars(iterator := object.__new__(Empty)).update(attributes)
+    return iterator
+
+
 def training(data=DATA, **attributes):
     return lambda trainer, net: vars(trainer).update(attributes) or trainer.train(net, data)
 
@@ -197,7 +203,9 @@ NO_STEPPER = "Trainer: expected a stepper such as SgdStepper(0.1), got {}. The "
          f"{DATA_OF_INPUT}, got 'default', 'mask', 'targets'. Leave out 'mask', or add it to the "
          "out_shapes of the Input layer."),
         (training([1]), "(list): expected a data iterator, such as Mini"),
-        (training(object.__new__(Empty)), "calls super().__init__(shapes, length)."),
+        (training(incomplete()), "calls super().__init__(shapes, length)."),
+        *((training(incomplete(data_shapes={"default": (3,), "targets": (1,)}, **more)),
+           "(Empty): expected a data iterator, such as Mini") for more in ({}, {"_length": 1})),
         (training(train_scorers=[3]), "scorers: expected a list such as [brainstorm.scorers."),
         (adding(object.__new__(Hook)), "from brainstorm.hooks.Hook and calls super().__init__()."),
         (adding(StopAfterEpoch(3)), "the name 'StopAfterEpoch' is taken. Give the hook"),

@@ -20,11 +20,14 @@ from brainstorm.errors import TrainingError
 from brainstorm.ext import mpi
 from brainstorm.ext.mpi import world
 from brainstorm.hooks import (
+    AverageWeights,
     EarlyStopper,
     MonitorScores,
+    SaveBestNetwork,
     SaveCheckpoint,
     SaveNetwork,
     StopAfterEpoch,
+    WithAverages,
 )
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import Accuracy, BatchNorm, Dropout, FullyConnected, Input
@@ -311,7 +314,8 @@ def early_stopping(file):
     score = at(2, lambda net: float(RANK), "score")
     reader = at(2, lambda net: ran.append("reader"), "reader", role="reader")
     stopper = EarlyStopper("rolling_training.total_loss", criterion="max", name="stopper")
-    trainer, team = make_trainer(50, score, reader, stopper)
+    best = WithAverages(SaveBestNetwork("rolling_training.total_loss"))
+    trainer, team = make_trainer(50, score, reader, AverageWeights(), best, stopper)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         trainer.train(net, make_data())
     refused = ""
