@@ -15,7 +15,7 @@ import pytest
 
 import brainstorm as bs
 from brainstorm.data_iterators import Minibatches
-from brainstorm.errors import TrainingError
+from brainstorm.errors import MissingDataError, TrainingError
 from brainstorm.files import _Unfailing
 from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import NativeHandler
@@ -310,9 +310,9 @@ def test_a_network_has_one_handler_whatever_happens_in_set_handler(monkeypatch, 
             np.testing.assert_allclose(net.predict(data[:, :b]), values, rtol=1e-12)
 
 
-def test_after_an_interrupted_plan_operations_are_executed(monkeypatch):
+def test_after_an_interrupted_plan_operations_are_executed_and_data_are_still_missing(monkeypatch):
     net = make_network()
-    net.provide_external_data(DATA)
+    net.predict(DATA["default"])
     plan = type(net._passes).backward
 
     def interrupted(self, accumulate):
@@ -323,6 +323,9 @@ def test_after_an_interrupted_plan_operations_are_executed(monkeypatch):
         patch.setattr(type(net._passes), "backward", interrupted)
         net.plan()
     assert net.handler.running.trace is None
+    net.forward_pass()
+    with pytest.raises(MissingDataError):
+        net.backward_pass()
 
 
 def test_data_in_the_memory_of_the_network_are_read_before_it_is_written():

@@ -51,15 +51,17 @@ class ArrayOperations(abc.ABC):
     @operation("shape:shape => array", derived=True)
     def zeros(self, shape: int | tuple[int, ...]) -> Array:
         """Return a new array of zeros."""
-        array = self.allocate(shape)
-        self.fill(array, 0.0)
-        return array
+        return self._filled(shape, 0.0)
 
     @operation("shape:shape => array", derived=True)
     def ones(self, shape: int | tuple[int, ...]) -> Array:
         """Return a new array of ones."""
+        return self._filled(shape, 1.0)
+
+    def _filled(self: Any, shape: int | tuple[int, ...], value: float) -> Array:
         array = self.allocate(shape)
-        self.fill(array, 1.0)
+        with self._traced_by(None):  # no more part of a trace than its memory
+            self.fill(array, value)
         return array
 
     # -- copy and fill -----------------------------------------------------------------------

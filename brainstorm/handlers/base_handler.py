@@ -89,10 +89,12 @@ class Handler(
         super().__init_subclass__(**kwargs)
         contracts = Handler.operations()
         for name, function in list(vars(cls).items()):
-            if callable(function) and (name in contracts or name == "run_program"):
-                contract = contracts.get(name)
-                returns = contract is not None and contract.result is not None
-                setattr(cls, name, _traced(name, function, returns))
+            if getattr(function, "executes", False) or not callable(function):
+                continue
+            if name in contracts and contracts[name].result is not None:
+                setattr(cls, name, _reading(name, function))
+            elif name in contracts or name == "run_program":
+                setattr(cls, name, _recorded(name, function))
 
     @classmethod
     def __new_from_description__(cls, description: Mapping[str, Any]) -> Handler:
@@ -323,28 +325,44 @@ def check_is_handler(handler: Any) -> None:
         )
 
 
-def _traced(name: str, function: Callable[..., Any], returns: bool) -> Callable[..., Any]:
-    """Return an operation that is recorded while tracing, unless it does so itself."""
-    if getattr(function, "executes", False):
-        return function
+def _reading(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an operation with a result, which a trace notes and does not repeat."""
 
     @functools.wraps(function)
     def run(self: Handler, *args: Any, **kwargs: Any) -> Any:
-        trace, called = self.running.trace, args[0].name if args and name == "run_program" else name
-        if trace is None or returns:
+        trace = self.running.trace
+        try:
+            if trace is None:
+                return function(self, *args, **kwargs)
+            trace.reads.append(name)
+            with self._traced_by(None):  # its allocations are not part of the trace
+                return function(self, *args, **kwargs)
+        except MemoryError as error:
+            raise_out_of_memory(name, error)
+
+    return _of_handler(name, run)
+
+
+def _recorded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an operation whose calls are recorded while tracing."""
+
+    @functools.wraps(function)
+    def run(self: Handler, *args: Any, **kwargs: Any) -> None:
+        called = args[0].name if args and name == "run_program" else name
+        if self.running.trace is None:
             try:
-                if trace is None:
-                    return function(self, *args, **kwargs)
-                trace.reads.append(called)
-                with self._traced_by(None):  # its allocations are not part of the trace
-                    return function(self, *args, **kwargs)
+                function(self, *args, **kwargs)
             except MemoryError as error:
                 raise_out_of_memory(called, error)
-        call = functools.partial(function, self, *map(_fixed, args), **kwargs)
-        self.execute((call,), called, flatten((*args, *kwargs.values())))
-        return None
+        else:
+            call = functools.partial(function, self, *map(_fixed, args), **kwargs)
+            self.execute((call,), called, flatten((*args, *kwargs.values())))
 
-    run.executes = True  # type: ignore[attr-defined]
+    return _of_handler(name, run)
+
+
+def _of_handler(name: str, run: Any) -> Callable[..., Any]:
+    run.executes = True
     run.__doc__ = run.__doc__ or getattr(Handler, name).__doc__
     return run
 

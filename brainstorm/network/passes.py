@@ -243,10 +243,12 @@ class NetworkPasses(NetworkParameters):
         with self._buffer_manager.turn, self.handler.tracing(runs=False) as trace:
             position, made_up = self._buffer_manager.position, self._made_up
             self._made_up = []  # the calls do not depend on the data
-            self.forward_pass(training_pass)
-            if training_pass:
-                self.backward_pass()
-            self._buffer_manager.position, self._made_up = position, made_up
+            try:
+                self.forward_pass(training_pass)
+                if training_pass:
+                    self.backward_pass()
+            finally:
+                self._buffer_manager.position, self._made_up = position, made_up
         planned = self._buffer_manager.sizes, self._buffer_manager.stamp
 
         def check() -> None:

@@ -140,6 +140,20 @@ DESCRIPTIONS = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("runs", [True, False])
+def test_operations_with_a_result_are_no_part_of_a_trace(kind, runs):
+    handler, arrays = kind(seed=1), []
+    with handler.tracing(runs) as trace:
+        arrays += [handler.zeros((2,)), handler.ones((2,)), handler.create_from_numpy(np.ones(2))]
+        assert [handler.get_numpy_copy(array)[0] for array in arrays] == [0, 1, 1]
+        assert handler.is_fully_finite(arrays[0])
+    for array in arrays:
+        handler.fill(array, 7)
+    trace.replay()
+    assert [handler.get_numpy_copy(array)[0] for array in arrays] == [7, 7, 7]
+    assert {"allocate", "create_from_numpy", "get_numpy_copy"} <= {*trace.reads}
+
+
 @pytest.mark.parametrize("name", DESCRIPTIONS)
 def test_descriptions_and_copies(name):
     if "pycuda" in name and (missing := cudashim.available()):
