@@ -59,7 +59,7 @@ class LogJudge(Hook):
         Raises:
             TrainingError: Neither the hook nor the log has a criterion.
         """
-        return (self.criterion or _find_criterion(self, self.log_name, net)) == "max"
+        return find_criterion(self, net, scorers_of(self.trainer)) == "max"
 
     def values(self, update_nr: int, logs: Mapping[str, Any]) -> Sequence[float]:
         """Return the values of the log; none if it is missing but need not be there yet."""
@@ -80,13 +80,15 @@ class LogJudge(Hook):
         return value > best if prefers_high else value < best
 
 
-def _find_criterion(hook: Hook, log_name: str, net: Any) -> str:
-    """Return the criterion of a log.
+def find_criterion(judge: Any, net: Any, scorers: Sequence[Scorer]) -> str:
+    """Return the criterion of a hook or schedule, or that of its log.
 
     A log has one by its scorer (`Scorer.criterion`), because it is the loss of a Loss layer, or by
     a name whose last word is ``loss``, ``error`` (or ``error rate``) or ``accuracy``.
     """
-    scorers = _scorers_of(hook.trainer)
+    if judge.criterion is not None:
+        return str(judge.criterion)
+    log_name = judge.log_name
     for scorer in scorers:
         if scorer.criterion is not None and f".{log_name}".endswith(f".{scorer.__name__}"):
             return scorer.criterion
@@ -98,11 +100,12 @@ def _find_criterion(hook: Hook, log_name: str, net: Any) -> str:
     expected = f"'min' or 'max', because it is unknown which values of {log_name!r} are better"
     names = sorted({scorer.__name__ for scorer in scorers})
     if names and name not in names:
+        place = getattr(judge, "place", type(judge).__name__)
         raise TrainingError(
-            f"{hook.place}, log_name: {unknown('scorer', name, names)} For any other log, give "
+            f"{place}, log_name: {unknown('scorer', name, names)} For any other log, give "
             f"criterion='min' or criterion='max'."
         )
-    raise hook.fail("criterion", expected, None)
+    raise judge.fail("criterion", expected, None)
 
 
 def criterion_of(log_name: str) -> str | None:
@@ -114,7 +117,7 @@ def criterion_of(log_name: str) -> str | None:
     return None if not words or _TURNING.intersection(words) else _WORDS.get(words[-1])
 
 
-def _scorers_of(trainer: Any) -> list[Any]:
+def scorers_of(trainer: Any) -> list[Any]:
     """Return the scorers of a trainer: its own, and those of its hooks and of hooks within them."""
     if trainer is None:
         return []

@@ -9,7 +9,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -53,12 +53,14 @@ class Logs(dict[str, Any]):
         moments: Name (of a hook) to the `Moment` of its last entry, in the logs of a trainer; run
             files keep them.
         expected: Names of the hooks that may write logs, and of what the trainer itself records.
+        scorers: The scorers of the trainer and its hooks, some of which may have written logs.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.moments: dict[str, Moment] = {}
         self.expected: Collection[str] = ()
+        self.scorers: Sequence[Any] = ()
 
     def __missing__(self, path: str) -> Any:
         return find_log(dict(self), path)

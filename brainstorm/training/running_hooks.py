@@ -11,6 +11,7 @@ import numpy as np
 
 from brainstorm.hooks.base import LOG, Hook, write_line
 from brainstorm.hooks.checkpoints import SaveCheckpoint
+from brainstorm.hooks.criteria import scorers_of
 from brainstorm.training.logs import Logs, Moment
 from brainstorm.utils import flatten_items
 
@@ -38,6 +39,7 @@ class RunningHooks:
         self._logs = logs
         writers = (hook.__name__ for hook in hooks if hook.role != "reader")
         logs.expected = {*writers, ROLLING, *[STATISTICS] * bool(net.statistics_paths)}
+        logs.scorers = scorers_of(trainer)
 
     @contextmanager
     def started(self, iters: Mapping[str, Any]) -> Iterator[None]:

@@ -16,7 +16,7 @@ from brainstorm.constraints import Constraint, number, one_of, several, whole
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
 from brainstorm.hooks.base import find_values
-from brainstorm.hooks.criteria import CRITERIA, criterion_of
+from brainstorm.hooks.criteria import CRITERIA, find_criterion
 from brainstorm.hooks.modifiers import takes_counts
 
 
@@ -342,7 +342,8 @@ class ReduceOnPlateau(Schedule):
         threshold: The fraction of the best value by which another must be better to count.
         cooldown: How many values after a reduction are not counted as bad.
         minimum: Lower limit.
-        criterion: ``'min'`` or ``'max'``: which values are better; `None`: as the name implies.
+        criterion: ``'min'`` or ``'max'``: which values are better; `None`: as the log's name or its
+            scorer says.
     """
 
     log_name: str
@@ -362,22 +363,20 @@ class ReduceOnPlateau(Schedule):
         "criterion": one_of(*CRITERIA).or_none(),
     }
 
-    def __post_init__(self) -> None:
-        if (self.criterion or criterion_of(self.log_name)) is None:
-            raise self.fail("criterion", f"'min' or 'max' for {self.log_name!r}", self.criterion)
-
     def _at_call(self, now: _Call) -> float:
         """Return the value for the current content of the log.
 
         Raises:
             UnknownPathError: There is no such log after an epoch.
+            TrainingError: Neither the schedule nor the log has a criterion.
         """
         may_lack = now.epoch_nr <= 1  # logs of the end of epochs are still empty
-        return self.after(find_values(type(self).__name__, now.logs or {}, self.log_name, may_lack))
+        values = find_values(type(self).__name__, now.logs or {}, self.log_name, may_lack)
+        return self.after(values, now.net, getattr(now.logs, "scorers", ()))
 
-    def after(self, values: Sequence[float]) -> float:
-        """Return the value after these values of the log."""
-        sign = -1.0 if (self.criterion or criterion_of(self.log_name)) == "max" else 1.0
+    def after(self, values: Sequence[float], net: Any = None, scorers: Sequence[Any] = ()) -> float:
+        """Return the value after these values of the log, which one of the scorers may have."""
+        sign = -1.0 if find_criterion(self, net, scorers) == "max" else 1.0
         best, bad, rest, result = math.inf, 0, 0, self.initial_value
         for cost in (sign * value for value in values):
             if cost < best - self.threshold * abs(best if math.isfinite(best) else 0.0):

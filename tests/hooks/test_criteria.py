@@ -8,6 +8,7 @@ from brainstorm.errors import TrainingError
 from brainstorm.hooks.criteria import criterion_of
 from brainstorm.layers import FullyConnected, Input, Loss
 from brainstorm.scorers import Accuracy, Hamming, MeanSquaredError, Scorer
+from brainstorm.training import ReduceOnPlateau
 
 
 class Cost(Scorer):
@@ -58,7 +59,9 @@ def test_hooks_know_what_is_better_from_the_log(train, name, scorers, criterion,
     best = hooks.SaveBestNetwork(f"validation.{name}")
     saver = hooks.SaveCheckpoint(tmp_path / "run", best=f"validation.{name}")
     stopper = hooks.EarlyStopper(f"validation.{name}", patience=2)
-    trainer = train(Values(values, scorers), best, saver, stopper, epochs=3)
+    rate = hooks.ModifyStepperAttribute(ReduceOnPlateau(f"validation.{name}", 0.1, 0.5, 1))
+    trainer = train(Values(values, scorers), best, saver, stopper, rate, epochs=3)
+    assert trainer.stepper.learning_rate == {"min": 0.1, "max": 0.05}[criterion]
     assert best.best_so_far == {"min": 1.0, "max": 3.0}[criterion]
     assert saver.best_so_far == {"min": 1.0, "max": 3.0}[criterion]
     ended = trainer.logs.get("EarlyStopper")

@@ -109,6 +109,12 @@ def test_plateaus_are_those_of_a_log_whose_name_or_criterion_says_what_is_better
     assert schedule(2, 20, "epoch", 1, None, None, logs) == 0.5
     assert schedule(0, 0, "epoch", 1, None, None, None) == 1.0
     assert schedule(1, 10, "epoch", 1, None, None, {}) == 1.0
+    with refused(
+        "ReduceOnPlateau.criterion: expected 'min' or 'max', because it is unknown which values of "
+        "'F1' are better, got None.",
+        is_whole=True,
+    ):
+        ReduceOnPlateau("F1", 1.0)(0, 0, "epoch", 1, None, None, None)
     with pytest.raises(UnknownPathError, match="unknown log 'validation.loss'"):
         schedule(2, 20, "epoch", 1, None, None, {"training": [1.0]})
 
@@ -137,7 +143,6 @@ def test_warmup_takes_any_function():
         (Linear, (1.0, 2.0, 1.5), "num_changes: expected an integer >= 1, got 1.5"),
         (OneCycle, (1.0, 3, 1.0), "rise: expected a number in (0, 1), got 1.0"),
         (ReduceOnPlateau, ("loss", 1.0, 1.5), "factor: expected a number in (0, 1), got 1.5"),
-        (ReduceOnPlateau, ("F1", 1.0), "criterion: expected 'min' or 'max' for 'F1', got None"),
         (ReduceOnPlateau, ("loss", 1.0, 0.1, -1), "patience: expected an integer >= 0, got -1"),
         (Exponential, (1.0, -2.0), "factor: expected a finite number > 0, got -2.0"),
         (Exponential, (1.0, 2.0, 3, 2), "maximum: expected at least the minimum 3, got 2"),
