@@ -27,7 +27,6 @@ from brainstorm.handlers.overlaps import Overlaps, find_conflicts
 from brainstorm.optree.collapse import Axes, collapse
 from brainstorm.optree.loops import (
     C_TYPES,
-    COMBINED,
     Line,
     Loop,
     Read,
@@ -315,8 +314,8 @@ class _Binder:
         roots = sorted(roots, key=lambda root: root.is_reduced)
         targets = [self.target(root, stage) for root in roots]
         writes = [place for place, _ in targets]
-        operators = [self.step(r.value).operator.name for r in roots if r.is_reduced]
-        keep_order = any(name not in COMBINED for name in operators)
+        operators = [self.step(r.value).operator for r in roots if r.is_reduced]
+        keep_order = not all(operator.joins for operator in operators)
         reduced = [i in (stage.axes or ()) for i in range(len(stage.domain))]
         strides = [steps(place.view) for place in (*reads, *writes)]
         axes = collapse(stage.domain, reduced, strides, keep_order, bool(operators))

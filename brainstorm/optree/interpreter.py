@@ -22,11 +22,6 @@ from brainstorm.utils import Array
 Dtype: TypeAlias = np.dtype[Any]
 
 INDEX, BOOLEAN = np.dtype(np.intp), np.dtype(np.bool_)
-#: Operators that take integers without conversion.
-EXACT = {"sum", "prod", "cumsum", "max", "min", "argmax", "argmin", "dot", "concatenate", "embed",
-         "take", "gather"}  # fmt: skip
-#: Operators whose results have more digits than their operands.
-TOTALS = {"sum", "prod", "cumsum"}
 #: The type in which numbers of a kind are summed, unless their own is wider.
 ACCUMULATORS = {"f": np.float64, "b": np.int64, "i": np.int64, "u": np.uint64}
 
@@ -234,7 +229,7 @@ def _types(step: Step, arrays: Sequence[Array]) -> tuple[Sequence[Dtype], Dtype]
     if operator.name == "where":
         return (BOOLEAN, result, result), result
     given = result
-    if operator.name in EXACT:
+    if operator.exact:
         given, result = _exact_types(step, arrays)
     indices = operator.index_operands
     if indices:
@@ -253,11 +248,11 @@ def _exact_types(step: Step, arrays: Sequence[Array]) -> tuple[Dtype, Dtype]:
     integers = all(given.kind != "f" for given in types)
     if integers:
         dtype = np.result_type(*types)
-    if operator.name in ("argmax", "argmin"):
+    if operator.exact == "index":
         return dtype, INDEX
     wide = np.promote_types(dtype, ACCUMULATORS[dtype.kind])
-    if operator.name in TOTALS:
+    if operator.exact == "total":
         return dtype, wide
-    if operator.name == "dot" and integers:
+    if operator.kind == "product" and integers:
         return wide, wide
     return dtype, dtype

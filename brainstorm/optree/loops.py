@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from brainstorm.optree.program import Constant, Step
-from brainstorm.optree.registry import get_operator
+from brainstorm.optree.registry import Operator, get_operator
 
 _INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 #: NumPy's element types, in native byte order -> C's.
@@ -32,15 +32,6 @@ FLOATING = ("float", "double")
 
 #: Constants rendered as text: they are few, have special instructions, and shape the formula.
 LITERALS = (-1, 0, 1, 2)
-
-#: Reductions of integers without conversion to the working type.
-OF_INTEGERS = ("sum", "prod", "max", "min", "argmax", "argmin")
-
-#: Reductions whose results have more digits than their operands.
-TOTALS = ("sum", "prod")
-
-#: Reductions whose results can be combined, like elements -> OpenMP's name.
-COMBINED = {"sum": "+", "prod": "*", "max": "bs_max", "min": "bs_min"}
 
 
 class Read(NamedTuple):
@@ -82,33 +73,38 @@ class Write(NamedTuple):
     reduction: str = ""
 
     @property
+    def operator(self) -> Operator:
+        """The operator of a reduction."""
+        return get_operator(self.reduction)
+
+    @property
     def is_index(self) -> bool:
         """Whether the result is an index and not the value."""
-        return self.reduction.startswith("arg")
+        return self.operator.exact == "index"
 
     @property
     def block_type(self) -> str:
         """The type in which elements are reduced; totals of integers wrap around at 64 bits."""
         type_ = self.source[1]
-        if self.reduction in TOTALS and type_ not in FLOATING:
+        if self.operator.exact == "total" and type_ not in FLOATING:
             return "uint64_t" if type_.startswith("u") else "int64_t"
         return type_
 
     @property
     def total_type(self) -> str:
         """The type in which results of blocks are combined; it has at most 8 bytes."""
-        is_float = self.reduction in TOTALS and self.block_type == "float"
+        is_float = self.operator.exact == "total" and self.block_type == "float"
         return "double" if is_float else self.block_type
 
     @property
     def start(self) -> str:
         """The initial value of a reduction."""
-        return typed(get_operator(self.reduction).initial, self.block_type)
+        return typed(self.operator.initial, self.block_type)
 
     @property
     def step(self) -> str:
         """The C expression of a reduction's next value; see `Operator.c`."""
-        return typed(get_operator(self.reduction).c, self.block_type)
+        return typed(self.operator.c, self.block_type)
 
 
 class Loop(NamedTuple):
@@ -156,9 +152,7 @@ class Loop(NamedTuple):
     @property
     def can_chunk(self) -> bool:
         """Whether the outermost reduced axis can be divided into chunks."""
-        return self.kind != "map" and all(
-            w.reduction in COMBINED for w in self.writes if w.reduction
-        )
+        return self.kind != "map" and all(w.operator.joins for w in self.writes if w.reduction)
 
 
 def _extremes(type_: str) -> tuple[str, str]:
@@ -184,7 +178,7 @@ def typed(c: str, type_: str) -> str:
 def source_of(step: Step, variable: tuple[str, str]) -> tuple[str, str]:
     """Return name and type of the operand of a reduction, perhaps without conversion."""
     name, type_ = variable
-    if type_ in FLOATING or step.operator.name in OF_INTEGERS:
+    if type_ in FLOATING or step.operator.exact:
         return variable
     working = C_TYPES[step.dtype]
     return f"(({working}){name})", working
@@ -217,7 +211,7 @@ def line_of(
     operands = tuple(
         constant(x.value) if isinstance(x, Constant) else names[x] for x in step.operands
     )
-    if operator.name == "full":
+    if operator.kind == "constant":
         operands = (constant(step.params["value"]),)
     exponent = step.operands[1] if operator.name == "pow" else None
     if isinstance(exponent, Constant) and exponent.value in (1, 2, -1):

@@ -211,7 +211,7 @@ class _Builder:
         shape: Shape,
         dtype: Any,
     ) -> int:
-        options = signed(params["value"]) if operator.name == "full" else tuple(params.items())
+        options = signed(params["value"]) if operator.kind == "constant" else tuple(params.items())
         key = (operator.name, operands, options, shape, dtype)
         if key not in self.known:
             result = len(self.inputs) + len(self.steps)

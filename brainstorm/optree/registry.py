@@ -21,7 +21,8 @@ from brainstorm.optree import shapes
 Rule: TypeAlias = Callable[..., Any]
 
 #: Kinds that executors distinguish. 'composite' operators have a lowering to operators of other
-#: kinds; a 'view' selects elements of the operand's memory; a 'scan' accumulates along an axis.
+#: kinds; a 'view' selects elements of the operand's memory; a 'scan' accumulates along an axis; an
+#: 'assembly' consists of its operands and zeros; a 'constant' is a number in some shape.
 KINDS = (
     "elementwise",
     "comparison",
@@ -30,7 +31,8 @@ KINDS = (
     "indexing",
     "scan",
     "view",
-    "structural",
+    "assembly",
+    "constant",
     "composite",
 )
 
@@ -58,6 +60,9 @@ class Operator:
             value of ``{acc}``; argmax and argmin: whether ``{0}`` replaces ``{acc}``.
             Empty: the operator only moves elements, or is lowered, or has no C form.
         initial: C expression of a reduction's initial value; LOWEST and HIGHEST are T's limits.
+        joins: OpenMP's name of the reduction that combines results of parts; '' if there is none.
+        exact: '': integers are converted to the working type. 'kept': they are not, here and below.
+            'total': results such as sums have a wider type. 'index': results are indices.
         symbol: Infix sign for printing trees.
         cheap: Whether a gradient recomputes the value rather than storing it.
         index_operands: Operands that are indices, and do not influence the working type.
@@ -74,6 +79,8 @@ class Operator:
     derivative: tuple[Rule | None, ...] | Rule | None = None
     c: str = ""
     initial: str = ""
+    joins: str = ""
+    exact: str = ""
     symbol: str = ""
     cheap: bool = True
     index_operands: tuple[int, ...] = ()

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 
 from brainstorm.optree.c_math import with_math
 from brainstorm.optree.loop_text import Lines, LoopText
-from brainstorm.optree.loops import COMBINED, Loop, Read, render_body
+from brainstorm.optree.loops import Loop, Read, render_body
 
 #: Numbers of elements: in a piece of a row in a 'map', in a tile, and in a block that is summed
 #: before it is added to the total.
@@ -227,7 +227,7 @@ class _Rows(_CText):
                 self.put(f"{write.block_type} acc{i} = {write.start};")
             low, high = "start", "stop"
             clauses = "".join(
-                f" reduction({COMBINED[w.reduction]} : acc{i})" for i, w in self.reductions
+                f" reduction({w.operator.joins} : acc{i})" for i, w in self.reductions
             )
         self.open_inner(low, high, clauses)
         for i, write in self.reductions:

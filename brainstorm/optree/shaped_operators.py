@@ -30,7 +30,11 @@ def _row(
     **more: Any,
 ) -> None:
     """Add an operator with a rule per operand; only moving elements is cheap."""
-    more = {"domain": (REAL,) * len(rules), "cheap": kind in ("view", "structural"), **more}
+    more = {
+        "domain": (REAL,) * len(rules),
+        "cheap": kind in ("view", "assembly", "constant"),
+        **more,
+    }
     register_operator(name, len(rules), numpy, rules, kind=kind, shape=shape, **more)
 
 
@@ -60,20 +64,20 @@ def _of_others(dz: Any, z: Any, x: Any, axis: tuple[int, ...], keepdims: bool) -
 
 
 _row("sum", "reduction", np.add.reduce, shapes.reduction, _sum_back,
-     c="{acc} + {0}", initial="(T)0")  # fmt: skip
+     c="{acc} + {0}", initial="(T)0", joins="+", exact="total")  # fmt: skip
 _row("prod", "reduction", np.multiply.reduce, shapes.reduction, _of_others,
-     c="{acc} * {0}", initial="(T)1")  # fmt: skip
+     c="{acc} * {0}", initial="(T)1", joins="*", exact="total")  # fmt: skip
 for _name, _numpy, _index, _sign, _initial in (
     ("max", np.maximum, np.argmax, ">", "LOWEST"),
     ("min", np.minimum, np.argmin, "<", "HIGHEST"),
 ):
     _row(_name, "reduction", _numpy.reduce, shapes.nonempty_reduction, _extreme,
          c=f"({{0}} {_sign} {{acc}} || {{0}} != {{0}}) ? {{0}} : {{acc}}",
-         initial=_initial)  # fmt: skip
+         initial=_initial, joins=f"bs_{_name}", exact="kept")  # fmt: skip
     # the first NaN wins, as in NumPy
     _row(f"arg{_name}", "reduction", nf.index_of(_index), shapes.nonempty_reduction, None,
          c=f"{{0}} {_sign} {{acc}} || ({{0}} != {{0}} && {{acc}} == {{acc}})",
-         initial=_initial)  # fmt: skip
+         initial=_initial, exact="index")  # fmt: skip
 
 # -- composites ------------------------------------------------------------------------------
 
@@ -134,7 +138,8 @@ def _dot_right(dz: Any, z: Any, x: Any, y: Any) -> Any:
 
 
 _row("dot", "product", np.matmul, shapes.product,
-     lambda dz, z, x, y: fn.dot(dz, _swapped(y)), _dot_right, symbol="@")  # fmt: skip
+     lambda dz, z, x, y: fn.dot(dz, _swapped(y)), _dot_right, symbol="@",
+     exact="kept")  # fmt: skip
 
 # -- scans -----------------------------------------------------------------------------------
 
@@ -144,7 +149,7 @@ def _sum_of_following(dz: Any, z: Any, x: Any, axis: int) -> Any:
     return fn.cumsum(dz[backwards], axis)[backwards]
 
 
-_row("cumsum", "scan", nf.cumsum, shapes.along_axis, _sum_of_following)
+_row("cumsum", "scan", nf.cumsum, shapes.along_axis, _sum_of_following, exact="total")
 
 # -- indexing --------------------------------------------------------------------------------
 
@@ -166,7 +171,7 @@ for _name, _rule in {
     "scatter": _found_at("gather"),
 }.items():
     _row(_name, "indexing", getattr(nf, _name), getattr(shapes, _name), _rule, None,
-         index_operands=(1,))  # fmt: skip
+         index_operands=(1,), exact="kept" if _name in ("take", "gather") else "")  # fmt: skip
 _row("onehot", "indexing", nf.onehot, shapes.onehot, None, index_operands=(0,), cheap=True)
 
 # -- structure -------------------------------------------------------------------------------
@@ -196,13 +201,14 @@ _row("reshape", "view", np.reshape, shapes.reshape, lambda dz, z, x: fn.reshape(
 _row("broadcast", "view", np.broadcast_to, shapes.broadcast, lambda dz, z, x: dz)
 _row("slice", "view", lambda x, shape, **at: x[(*shapes.region(**at), ...)], shapes.sliced,
      _embed_back)  # fmt: skip
-_row("embed", "structural", nf.embed, shapes.embed, _slice_back)
-_row("full", "structural", nf.full, shapes.full)
+_row("embed", "assembly", nf.embed, shapes.embed, _slice_back, exact="kept")
+_row("full", "constant", nf.full, shapes.full)
 register_operator(
     "concatenate",
     None,
     nf.concatenate,
     _concatenate_rule,
-    kind="structural",
+    kind="assembly",
     shape=shapes.concatenate,
+    exact="kept",
 )

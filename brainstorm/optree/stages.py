@@ -30,12 +30,10 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from brainstorm.errors import ValidationError
-from brainstorm.optree.loops import C_TYPES, FLOATING, TOTALS
+from brainstorm.optree.loops import C_TYPES, FLOATING
 from brainstorm.optree.program import Program, Step
 from brainstorm.optree.shapes import Shape
 
-#: Operators whose operands are stored into regions of a new array.
-ASSEMBLIES = ("concatenate", "embed")
 #: Kinds of operators that are no loops.
 OPERATIONS = ("product", "indexing", "scan")
 #: Maximum number of steps in a loop: compilers take more than linear time.
@@ -125,7 +123,7 @@ def split_into_stages(program: Program) -> StagedProgram:
 
 def _check(step: Step) -> None:
     operator = step.operator
-    moves = operator.kind in ("view", *OPERATIONS) or operator.name in (*ASSEMBLIES, "full")
+    moves = operator.kind in ("view", "assembly", "constant", *OPERATIONS)
     computes = bool(operator.c) and (operator.is_elementwise or operator.kind == "reduction")
     if not (moves or computes) or C_TYPES.get(step.dtype) not in FLOATING:
         raise NotRenderableError(
@@ -149,7 +147,7 @@ class _Stager:
             self.inline.append(
                 self.inline[operands[0]]
                 if name == "broadcast"
-                else step.operator.is_elementwise or name == "full"
+                else step.operator.is_elementwise or step.operator.kind == "constant"
             )
         self.outputs: dict[int, list[int]] = defaultdict(list)
         for index, value in enumerate(program.outputs):
@@ -159,11 +157,11 @@ class _Stager:
         self.done: set[int] = set()
 
     def must_store(self, step: Step) -> Iterable[int]:
-        name, kind = step.operator.name, step.operator.kind
+        kind = step.operator.kind
         inline = [x for x in self.operands[step.result] if self.inline[x]]
         if kind in OPERATIONS or (kind == "view" and not self.inline[step.result]):
             return inline
-        if kind == "reduction" and name not in TOTALS:
+        if kind == "reduction" and step.operator.exact != "total":
             # The compiler may round an expression differently in different loops, but a value that
             # is compared with its maximum must be the same number.
             return [x for x in inline if len(self.users[x]) > 1]
@@ -210,7 +208,7 @@ class _Stager:
     def roots(self, value: int) -> Iterable[tuple[Root, Axes]]:
         """Yield the roots of a value, and the axes that they reduce."""
         step, source, axes = self.step(value), value, None
-        if step is not None and step.operator.name in ASSEMBLIES:
+        if step is not None and step.operator.kind == "assembly":
             for index, part in enumerate(step.values):
                 yield Root(part, part, "part", index, value), None
         elif step is not None and step.operator.kind == "reduction":

@@ -48,14 +48,19 @@ def compare(trees, bindings, rtol=1e-6, threads=2):
 
 
 @pytest.mark.usefixtures("own_table")
-def test_other_reductions_convert_integers_first():
+@pytest.mark.parametrize(("name", "exact"), [("add all", ""), ("argument", ""), ("all", "total")])
+def test_other_reductions_do_what_their_row_says(name, exact):
     register_operator(
-        "product", 1, lambda x, out, axis, keepdims: np.prod(x, axis, keepdims=keepdims, out=out),
-        (None,), kind="reduction", shape=shapes.reduction, c="{acc} * {0}", initial="(T)1",
+        name, 1, lambda x, out, axis, keepdims: np.sum(x, axis, keepdims=keepdims, out=out),
+        (None,), kind="reduction", shape=shapes.reduction, c="{acc} + {0}", initial="(T)0",
+        exact=exact, joins="+" if exact else "",
     )  # fmt: skip
-    x = Variable((3, 4), np.int8)
-    a = np.full((3, 4), 100, np.int8)
-    compare([build("product", (x,), {"axis": 1})], {x: a})
+    x, y = Variable((3, 4), np.int8), Variable((2, 3_000_000))
+    a, b = np.full(x.shape, 100, np.int8), np.full(y.shape, 0.1, np.float32)
+    compare([build(name, (x,), {"axis": 1})], {x: a})
+    (found,) = compare([build(name, (y,), {"axis": 1})], {y: b}, rtol=0.1)
+    error = abs(found[:, 0] / np.sum(b, 1, np.float64) - 1).max()
+    assert (error < 1e-6) == (exact == "total")
 
 
 @pytest.mark.parametrize("threads", [1, 2])
