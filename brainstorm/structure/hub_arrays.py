@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import operator
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
-
-import numpy as np
 
 from brainstorm.errors import NetworkValidationError, OutOfMemoryError
 from brainstorm.structure.buffer_views import Members
@@ -55,8 +53,6 @@ class HubArrays(Sequence[Array]):
         self._hubs, self.memory, self._starts, self.sizes = hubs, memory, starts, sizes
         self._made: dict[int, Array] = {}
         self.members: dict[str, Members] = {}
-        #: The arrays of the members, each with its shape, type and flags.
-        self._looks: list[tuple[np.ndarray, Any, Any, int]] = []
 
     @classmethod
     def of(cls, arrays: Sequence[Array], hubs: Sequence[Hub]) -> HubArrays:
@@ -78,16 +74,6 @@ class HubArrays(Sequence[Array]):
             flat = self.memory[hub.buffer_type][start : start + product(shape)]
             array = self._made.setdefault(number, flat.reshape(shape))
         return array
-
-    def watch(self, arrays: Iterable[Any]) -> None:
-        """Remember what users can change of arrays themselves, apart from their values."""
-        found = [a for a in arrays if isinstance(a, np.ndarray)]
-        self._looks += [(a, a.shape, a.dtype, a.flags.num) for a in found]
-
-    @property
-    def are_as_made(self) -> bool:
-        """Whether users have changed no shapes, types or flags of the members."""
-        return all(a.shape == s and a.dtype == t and a.flags.num == f for a, s, t, f in self._looks)
 
 
 class HubMemory:
@@ -173,9 +159,7 @@ class ArraysBySize:
         left, sizes = self.present, arrays.sizes
         if len(left.members) > MOST_VIEWS:
             self._kept.pop(left.sizes, None)
-        kept = self._kept.get(sizes)
-        found = arrays if kept is None or not kept.are_as_made else kept
-        self._kept[sizes] = found
+        found = self._kept.setdefault(sizes, arrays)
         self._kept.move_to_end(sizes)
         if len(self._kept) > MOST_SIZES:
             self._kept.popitem(last=False)

@@ -84,8 +84,6 @@ class _Plan:
             made = {name: make(present) for name, make in arrays.items()}
             joined = {group: make(present) for group, make in joints.items()}
             found = present.members.setdefault(path, Members(made, full(present), joined))
-            if found.arrays is made:
-                present.watch(made.values())
         return found
 
     @cached_property

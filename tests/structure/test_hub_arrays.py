@@ -198,25 +198,6 @@ def test_threads_that_look_change_no_prediction(expected):
     check(net, expected)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda array: array.setflags(write=False),
-        lambda array: setattr(array, "shape", (3, -1)),
-        lambda array: setattr(array, "dtype", np.int64),
-    ],
-    ids=["flags", "shape", "type"],
-)
-@pytest.mark.filterwarnings("ignore:Setting the shape:DeprecationWarning")
-def test_what_is_done_to_an_array_ends_when_the_sizes_change(change):
-    manager = network()._buffer_manager
-    change(manager.resize(1, 3).Out.outputs.predictions)
-    manager.resize(1, 2)
-    array = manager.resize(1, 3).Out.outputs.predictions
-    assert (array.shape, array.dtype) == ((1, 3, 3), np.float64)
-    assert array.flags.writeable
-
-
 def test_memory_is_freed_with_the_last_reference_to_a_network():
     net = network()
     net.predict(DATA[3])
