@@ -35,28 +35,24 @@ class NetworkPasses(NetworkParameters):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._keep_input_deltas = False
         self._check_data = DataCheck(self.layers[INPUT].out_shapes)
         #: Inputs of the present batch that `predict` has set to zero.
         self._made_up: Collection[str] = ()
-        self._passes = Passes(self.layers, self._buffer_manager, keep_input_deltas=False)
+        self._passes = Passes(self.layers, self._buffer_manager)
 
     @property
     def keep_input_deltas(self) -> bool:
         """Whether the deltas of the Input layer are computed too; a change replaces all arrays."""
-        return self._keep_input_deltas
+        return "@needed" in self._buffer_manager.layout[INPUT]
 
     @keep_input_deltas.setter
     def keep_input_deltas(self, keep: bool) -> None:
-        if keep == self._keep_input_deltas:
+        if keep == self.keep_input_deltas:
             return
         with self._buffer_manager.turn, uninterrupted():
             hubs, layout = plan_memory(self.layers, keep, self._buffer_manager.strategy)
             self._buffer_manager.set_layout(layout, hubs, self.handler)
-            passes = Passes(self.layers, self._buffer_manager, keep)
-            passes.loss_scale, passes.followers = self.loss_scale, self._passes.followers
-            self._passes = passes
-            self._keep_input_deltas = keep
+            self._passes.replan()
 
     @property
     def loss_scale(self) -> Array | None:
@@ -309,7 +305,7 @@ class NetworkPasses(NetworkParameters):
         with manager.turn, handler.tracing(runs=False):
             there = BufferManager(manager.layout, manager.hubs, handler, handler.reserve)
             there.resize(T, B, S)
-            passes = Passes(self.layers, there, self._keep_input_deltas)
+            passes = Passes(self.layers, there)
             with there.turn:
                 passes.forward(self.layers, True, None)
                 passes.backward(False)

@@ -8,6 +8,7 @@ siblings and, if contiguous, a ``@slice`` (start, stop) in feature units within 
 * ``@is_backward_only``: not used in a forward pass;
 * ``@persistent`` and ``@initial_value``: running statistics;
 * ``@null``: a delta that is not needed, and so not allocated, with the reason;
+* ``@needed``: of layers, those whose backward pass has to run;
 * ``@sources``: for an input joined from several outputs, their paths in the joined order;
 * ``@copy_of``: the same, if they cannot be adjacent and are copied in every pass;
 * ``@lives``: the first and last step of the passes in which it owns its memory, if it is shared.
@@ -131,7 +132,7 @@ def get_connections(layers: Layers) -> list[Connection]:
 # -- which deltas are needed --------------------------------------------------------------------
 
 
-def find_needed_deltas(layers: Layers, keep_input_deltas: bool = False) -> dict[str, set[str]]:
+def _find_needed_deltas(layers: Layers, keep_input_deltas: bool = False) -> dict[str, set[str]]:
     """Return the layers whose backward pass has to run, each with the inputs whose delta it writes.
 
     Those are the deltas that lead to a parameter, or all if the layer cannot skip any. Deltas of
@@ -161,13 +162,15 @@ def _leads_to_parameter(connection: Connection, layers: Layers, needed: Collecti
     return connection.start_layer in needed
 
 
-def _mark_null_deltas(layout: Node, layers: Layers, needed: Mapping[str, Collection[str]]) -> None:
+def _mark_deltas(layout: Node, layers: Layers, needed: Mapping[str, Collection[str]]) -> None:
     written = {
         (c.start_layer, c.output_name)
         for c in get_connections(layers)
         if c.input_name in needed.get(c.end_layer, ())
     }
     for name, layer in layers.items():
+        if name in needed:
+            layout[name]["@needed"] = True
         for port in layer.in_shapes:
             if port not in needed.get(name, ()):
                 by_nature = port in layer.computes_no_input_deltas_for
@@ -199,7 +202,7 @@ def create_layout(layers: Layers, keep_input_deltas: bool = False) -> tuple[list
             ``joint_buffers`` cannot be adjacent.
     """
     layout = create_layout_stub(layers)
-    _mark_null_deltas(layout, layers, find_needed_deltas(layers, keep_input_deltas))
+    _mark_deltas(layout, layers, _find_needed_deltas(layers, keep_input_deltas))
     nodes = dict(gather_array_nodes(layout))
     structures = _structures(layers)
     # Those without memory are left out: a delta may have none.

@@ -17,7 +17,7 @@ layers, and outputs that are not connected.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from brainstorm.errors import NetworkValidationError, unknown
@@ -29,7 +29,6 @@ from brainstorm.structure.layout import (
     VIEWS,
     Node,
     create_layout,
-    find_needed_deltas,
     gather_array_nodes,
 )
 
@@ -54,16 +53,14 @@ def plan_memory(
         raise NetworkValidationError(unknown("memory strategy", strategy, STRATEGIES))
     hubs, layout = create_layout(layers, keep_input_deltas)
     if strategy == "compact":
-        _write_lifetimes(hubs, layout, layers, find_needed_deltas(layers, keep_input_deltas))
+        _write_lifetimes(hubs, layout, layers)
     return hubs, layout
 
 
-def _write_lifetimes(
-    hubs: list[Hub], layout: Node, layers: Layers, needed: Collection[str]
-) -> None:
+def _write_lifetimes(hubs: list[Hub], layout: Node, layers: Layers) -> None:
     nodes = dict(gather_array_nodes(layout))
     used: list[list[int]] = [[] for _ in hubs]
-    for path, position in itertools.chain(_uses(layers, needed), _uses_of_copies(layers, nodes)):
+    for path, position in itertools.chain(_uses(layers, layout), _uses_of_copies(layers, nodes)):
         if "@hub" in nodes[path]:
             used[nodes[path]["@hub"]].append(position)
     for hub, positions in zip(hubs, used, strict=True):
@@ -77,12 +74,12 @@ def _write_lifetimes(
             nodes[path]["@lives"] = text
 
 
-def _uses(layers: Layers, needed: Collection[str]) -> Iterator[tuple[str, int]]:
+def _uses(layers: Layers, layout: Node) -> Iterator[tuple[str, int]]:
     """Yield (path, position) for all uses of buffers by layers in their passes."""
     end = 2 * len(layers) - 1
     for forward, (name, layer) in enumerate(layers.items()):
         used_backward: set[str] = set()
-        if name in needed:
+        if "@needed" in layout[name]:
             # A backward pass may write to any internal, even if it reads none.
             used_backward = {*layer.needs_in_backward, *BACKWARD_VIEWS, "internals"}
         for category, shapes in VIEWS.items():

@@ -9,7 +9,7 @@ no writer, is cleared just before it is needed.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,10 +89,7 @@ def _first_that_ends(covered: list[tuple[int, int]], start: int) -> int:
 
 
 def plan_backward_pass(
-    layers: Mapping[str, Any],
-    layout: Node,
-    needed: Collection[str],
-    accumulate: bool = False,
+    layers: Mapping[str, Any], layout: Node, accumulate: bool = False
 ) -> list[BackwardStep]:
     """Return the steps of a backward pass, which may add to the present gradients."""
     coverage = _Coverage()
@@ -101,7 +98,8 @@ def plan_backward_pass(
         coverage.add(all_gradients)
     steps = [
         _plan_layer(layout, name, layers[name], coverage)
-        for name in reversed([name for name in layers if name in needed])
+        for name in reversed([*layers])
+        if "@needed" in layout[name]
     ]
     gaps = coverage.missing(all_gradients) if all_gradients else []
     return [*steps, BackwardStep("", gaps)] if gaps else steps

@@ -13,7 +13,6 @@ from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.error_places import naming_places
 from brainstorm.structure.hubs import last_axis_slice
-from brainstorm.structure.layout import find_needed_deltas
 from brainstorm.structure.pass_plan import BackwardStep, plan_backward_pass
 from brainstorm.utils import Array
 
@@ -27,9 +26,7 @@ def unscaled(g: Any, scale: Any) -> Any:
 class Passes(Traceable):
     """The forward and backward pass of a network over its present memory."""
 
-    def __init__(
-        self, layers: Mapping[str, Any], manager: BufferManager, keep_input_deltas: bool
-    ) -> None:
+    def __init__(self, layers: Mapping[str, Any], manager: BufferManager) -> None:
         self.layers = layers
         self.traced = [layer for layer in layers.values() if layer.is_traceable]
         self.manager = manager
@@ -38,14 +35,17 @@ class Passes(Traceable):
         #: Layer to the function to call in every backward pass directly after the layer, and
         #: whether it only queues work, see `Handler.call`.
         self.followers: Mapping[str, tuple[Callable[[], None], bool]] = {}
-        needed = find_needed_deltas(layers, keep_input_deltas)
+        self.replan()
+
+    def replan(self) -> None:
+        """Follow a change of the layout."""
         #: The steps of a backward pass, accumulating or not; planned when first needed.
-        self.steps = cache(partial(plan_backward_pass, layers, manager.layout, needed))
+        self.steps = cache(partial(plan_backward_pass, self.layers, self.manager.layout))
         #: Layer to the copied inputs to fill before its forward pass.
         self._filled = {
             name: [path for port in layer.in_shapes
-                   if "@copy_of" in manager.nodes[path := f"{name}.inputs.{port}"]]
-            for name, layer in layers.items()
+                   if "@copy_of" in self.manager.nodes[path := f"{name}.inputs.{port}"]]
+            for name, layer in self.layers.items()
         }  # fmt: skip
 
     def forward(

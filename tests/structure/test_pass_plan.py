@@ -21,7 +21,6 @@ from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.structure.layout import (
     create_layout,
-    find_needed_deltas,
     gather_array_nodes,
     get_backward_connection,
     get_connections,
@@ -64,12 +63,11 @@ class Rehearsal:
         self.layers = instantiate_layers_from_architecture(generate_architecture(wiring))
         hubs, layout = create_layout(self.layers, keep_input_deltas)
         self.nodes = dict(gather_array_nodes(layout))
-        self.needed = find_needed_deltas(self.layers, keep_input_deltas)
         self.memory = [np.full(hub.size, np.nan) for hub in hubs]
         if accumulate:
             self.part("gradients")[:] = 100.0
         self.cleared, self.run = 0, []
-        self.steps = plan_backward_pass(self.layers, layout, self.needed, accumulate)
+        self.steps = plan_backward_pass(self.layers, layout, accumulate)
         for step in self.steps:
             for hub, start, stop in step.clear:
                 self.memory[hub][start:stop] = 0.0
@@ -116,7 +114,7 @@ class Rehearsal:
         )
         for connection in get_connections(self.layers):
             source, sink = get_backward_connection(connection, self.layers)
-            if "@null" not in self.nodes[sink] and connection.end_layer in self.needed:
+            if "@null" not in self.nodes[sink] and connection.end_layer in self.run:
                 counts[source] += 1
         return counts
 
