@@ -109,16 +109,19 @@ class NumpyHandler(NumpyImages, NumpySequences):
         return NumpyStream(seed)
 
     def fill_gaussian(self, mean: Any, std: Any, out: Array, stream: Any = None) -> None:
-        noise = self._scratch("float", out.shape)
+        noise = self._contiguous(out)
         (stream or self.stream).generator.standard_normal(out=noise, dtype=self.dtype)
         np.multiply(noise, _scalar(std), out=noise)
         np.add(noise, _scalar(mean), out=out)
 
     def generate_probability_mask(self, mask: Array, probability: Any, stream: Any = None) -> None:
-        noise = self._scratch("float", mask.shape)
+        noise = self._contiguous(mask)
         (stream or self.stream).generator.random(out=noise, dtype=self.dtype)
-        hit = self._scratch("mask", mask.shape, bool)
-        np.copyto(mask, np.less(noise, _scalar(probability), out=hit))
+        np.less(noise, _scalar(probability), out=mask)
+
+    def _contiguous(self, out: Array) -> Array:
+        """Return an array, or another of its shape if generators cannot write to it."""
+        return out if out.flags.c_contiguous else self._scratch("float", out.shape)
 
 
 def _scalar(value: Any) -> Any:
