@@ -35,7 +35,7 @@ from brainstorm.ext.safetensors_files import load_safetensors, save_safetensors
 from brainstorm.files import RunFile, read_file, read_network_file, read_run_file
 from brainstorm.handlers import NumpyHandler
 from brainstorm.network import Network
-from brainstorm.structure.summary import network_tree, summarize
+from brainstorm.network.summary import network_tree, summarize
 from brainstorm.training import Logs, Trainer
 
 __all__ = ["main"]

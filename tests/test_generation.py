@@ -19,9 +19,9 @@ from brainstorm.errors import (
 )
 from brainstorm.handlers import DebugHandler, Handler, NativeHandler, NumpyHandler
 from brainstorm.initializers import Gaussian
+from brainstorm.network.prediction import Prediction
 from brainstorm.network.steps import StepByStep
 from brainstorm.structure import BufferStructure, ConstructionWrapper
-from brainstorm.structure.prediction import Prediction
 from brainstorm.tools import generate, generation
 from tests.networks import chain, wire_loss
 

@@ -20,7 +20,7 @@ from brainstorm.errors import NetworkValidationError
 from brainstorm.handlers import DebugHandler, NativeHandler, NumpyHandler
 from brainstorm.initializers import Gaussian
 from brainstorm.network import Network
-from brainstorm.structure.generators import get_generator_states, set_generator_states
+from brainstorm.network.generators import get_generator_states, set_generator_states
 from brainstorm.training import ParameterGroup
 from brainstorm.value_modifiers import ClipValues, ConstrainL2Norm
 from tests.networks import WIRINGS, classifier, data_for, forward, run_passes

@@ -15,12 +15,12 @@ from brainstorm.handlers.base_handler import Handler, check_is_handler
 from brainstorm.interrupts import uninterrupted
 from brainstorm.layers.base_layer import Layer
 from brainstorm.layers.loss_layer import LossLayerImpl
+from brainstorm.network.generators import streams_of
+from brainstorm.network.summary import network_tree, summarize
 from brainstorm.randomness import Seedable
 from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager
-from brainstorm.structure.generators import streams_of
-from brainstorm.structure.summary import network_tree, summarize
 from brainstorm.utils import Named
 
 

@@ -20,9 +20,14 @@ from brainstorm.files import NetworkFile, PathLike, intact, read_network_file, w
 from brainstorm.handlers import get_default_handler
 from brainstorm.handlers.base_handler import Handler, check_is_handler
 from brainstorm.layers.base_layer import Layer
+from brainstorm.network.external_data import split_batch
 from brainstorm.network.files_2015 import arrays_of_2015
+from brainstorm.network.generators import get_generator_states, set_generator_states
 from brainstorm.network.parameters import misfits, put_values
 from brainstorm.network.passes import Data, NetworkPasses
+from brainstorm.network.prediction import Prediction, check_output_name
+from brainstorm.network.topology import check_topology
+from brainstorm.network.tracing import Traces
 from brainstorm.randomness import RandomState
 from brainstorm.structure.architecture import (
     Architecture,
@@ -32,12 +37,7 @@ from brainstorm.structure.architecture import (
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.construction import ConstructionWrapper
-from brainstorm.structure.external_data import split_batch
-from brainstorm.structure.generators import get_generator_states, set_generator_states
 from brainstorm.structure.lifetimes import plan_memory
-from brainstorm.structure.prediction import Prediction, check_output_name
-from brainstorm.structure.topology import check_topology
-from brainstorm.structure.tracing import Traces
 from brainstorm.utils import Array, as_array, copy_containers
 
 #: Maximum ratio of constant-size values (parameters, gradients, statistics, derived ones) to those

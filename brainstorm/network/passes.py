@@ -13,18 +13,18 @@ import numpy as np
 from brainstorm.errors import MissingDataError, NetworkValidationError, shown
 from brainstorm.handlers.traces import Trace
 from brainstorm.interrupts import uninterrupted
+from brainstorm.network.external_data import DataCheck
+from brainstorm.network.layer_passes import Passes
 from brainstorm.network.parameters import NetworkParameters, each_modifier
+from brainstorm.network.pass_plan import find_finished_gradients
+from brainstorm.network.topology import warn_of_parts
+from brainstorm.network.tracing import Traces
 from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.buffer_structure import CONSTANT
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager
-from brainstorm.structure.external_data import DataCheck
 from brainstorm.structure.lifetimes import plan_memory
 from brainstorm.structure.memory import MemoryReport, find_largest_batch, measure_memory
-from brainstorm.structure.pass_plan import find_finished_gradients
-from brainstorm.structure.passes import Passes
-from brainstorm.structure.topology import warn_of_parts
-from brainstorm.structure.tracing import Traces
 from brainstorm.utils import Array, as_array
 
 Data = Mapping[str, Array]

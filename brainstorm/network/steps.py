@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from brainstorm.layers.base_layer import Layer
+from brainstorm.network.prediction import Prediction
+from brainstorm.network.tracing import Traces
 from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView
-from brainstorm.structure.prediction import Prediction
-from brainstorm.structure.tracing import Traces
 from brainstorm.utils import Array
 
 if TYPE_CHECKING:

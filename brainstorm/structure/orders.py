@@ -1,8 +1,7 @@
-"""Which buffers must be adjacent, and which are tied together by connections.
+"""The arrays of a layout in order; and, for imports by code of 2015, what is tied together.
 
 Connections here are pairs of paths (source, sink). A group of arrays with a fixed order, such as
-the parameters of a layer, is one source: the tuple of their paths. `create_layout` does not use
-these functions; code of 2015 imports them.
+the parameters of a layer, is one source: the tuple of their paths.
 """
 
 from __future__ import annotations

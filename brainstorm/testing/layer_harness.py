@@ -14,12 +14,12 @@ from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.debug_handler import DebugArray
 from brainstorm.handlers.traces import Trace
 from brainstorm.layers.base_layer import Layer
+from brainstorm.network.error_places import naming_places
+from brainstorm.network.generators import streams_of
 from brainstorm.network.steps import allocate_past
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager
-from brainstorm.structure.error_places import naming_places
-from brainstorm.structure.generators import streams_of
 from brainstorm.structure.layout import VIEWS, create_layout
 from brainstorm.structure.null_buffers import NullBuffer
 from brainstorm.testing.layer_neighbours import surround

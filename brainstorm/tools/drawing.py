@@ -11,9 +11,9 @@ from brainstorm.disk import atomic_file
 from brainstorm.errors import MissingDependencyError, ValidationError
 from brainstorm.network import Network
 from brainstorm.network.network import check_network
+from brainstorm.network.summary import summarize
 from brainstorm.optional import require
 from brainstorm.structure.buffer_structure import format_shape
-from brainstorm.structure.summary import summarize
 
 #: Characteristic of a layer to the color of its box; the first match counts.
 COLORS = {"source": "#e3e3e3", "loss": "#f9d5ce", "stats": "#fbeec2", "parameters": "#d6e6f7"}

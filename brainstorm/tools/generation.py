@@ -10,11 +10,11 @@ import numpy as np
 from brainstorm.constraints import integer, number
 from brainstorm.errors import MissingDataError, ValidationError, shown
 from brainstorm.network.network import Network, check_network
+from brainstorm.network.prediction import Prediction
 from brainstorm.network.steps import StepByStep, has_steps
 from brainstorm.randomness import RandomState
 from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.buffer_structure import BufferStructure, format_shape
-from brainstorm.structure.prediction import Prediction
 from brainstorm.utils import as_array
 
 

@@ -36,8 +36,8 @@ from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
 from brainstorm.handlers.traces import Trace
 from brainstorm.interrupts import uninterrupted
+from brainstorm.network.tracing import Traces
 from brainstorm.optree import formula
-from brainstorm.structure.tracing import Traces
 from brainstorm.training.accumulation import GradientAccumulation
 from brainstorm.training.loss_scaling import LossScaling
 from brainstorm.training.parameter_groups import GroupedParameters, ParameterGroup, checked_groups

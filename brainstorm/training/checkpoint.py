@@ -27,9 +27,9 @@ from brainstorm.errors import (
 from brainstorm.files import PathLike, RunFile, intact, read_run_file, write_run_file
 from brainstorm.hooks.base import ForeignPath, StoredPath
 from brainstorm.network import Network
+from brainstorm.network.generators import get_generator_states, set_generator_states
 from brainstorm.randomness import RandomState, global_rnd
 from brainstorm.scorers.base import add_losses, gather_losses_and_scores
-from brainstorm.structure.generators import get_generator_states, set_generator_states
 from brainstorm.tools import run_network
 from brainstorm.training.late_losses import LateLosses
 from brainstorm.training.parts import combine_parts

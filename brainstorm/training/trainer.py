@@ -17,10 +17,10 @@ from brainstorm.handlers import Handler
 from brainstorm.hooks.base import ROLES, Hook, check_counts, write_line
 from brainstorm.interrupts import uninterrupted
 from brainstorm.network.network import check_network
+from brainstorm.network.topology import warn_of_one_sequence, warn_of_single_steps
 from brainstorm.randomness import global_rnd
 from brainstorm.scorers import aggregate_losses_and_scores, merge_scores
 from brainstorm.scorers.base import check_scorers
-from brainstorm.structure.topology import warn_of_one_sequence, warn_of_single_steps
 from brainstorm.training.base_stepper import TrainingStepper
 from brainstorm.training.checkpoint import DataProgress, capture_part, load_run, save_run
 from brainstorm.training.logs import Logs

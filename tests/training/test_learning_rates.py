@@ -14,7 +14,7 @@ from brainstorm.data_iterators import Minibatches, Undivided
 from brainstorm.errors import TrainingError, ValidationError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.layers import BatchNorm, Dropout, FullyConnected
-from brainstorm.structure.generators import get_generator_states
+from brainstorm.network.generators import get_generator_states
 from brainstorm.tools import plot_learning_rates
 from brainstorm.training import (
     AdamStepper,

@@ -185,7 +185,7 @@ def test_traces_that_were_not_used_for_long_are_dropped(monkeypatch):
     net, stepper = network(FullyConnected(3)), SgdStepper(0.1)
     train(net, stepper, [batch(T=1, B=20)])
     most = 10 * len(trace_of(stepper).steps)
-    monkeypatch.setattr("brainstorm.structure.tracing.MOST_STEPS", most)
+    monkeypatch.setattr("brainstorm.network.tracing.MOST_STEPS", most)
     # The largest batch was the first: when memory grows, all traces are made anew.
     run_steps(net, stepper, [batch(T=1, B=b) for b in (*range(1, 11), 3, 11, 12)])
     kept = [key[2] for key in stepper.traces]

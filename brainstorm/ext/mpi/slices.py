@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from brainstorm.errors import TrainingError
-from brainstorm.structure.pass_plan import Interval
+from brainstorm.network.pass_plan import Interval
 
 
 def plan_slices(

@@ -14,8 +14,8 @@ from brainstorm.ext.mpi.reducer import Reducer, describe_diverging
 from brainstorm.ext.mpi.shards import digest_of_data, divide
 from brainstorm.ext.mpi.synchronized import synchronize
 from brainstorm.ext.mpi.world import World, agreed, find_world
+from brainstorm.network.generators import get_generator_states, set_generator_states
 from brainstorm.network.parameters import put_values
-from brainstorm.structure.generators import get_generator_states, set_generator_states
 from brainstorm.tools.evaluation import merge_statistics
 from brainstorm.training.base_stepper import TrainingStepper
 from brainstorm.training.parts import take_part

@@ -18,6 +18,7 @@ from brainstorm.ext.onnx_exchange._values import Value, parts, whole
 from brainstorm.handlers import Handler
 from brainstorm.network import Network
 from brainstorm.network.parameters import misfits, put_values
+from brainstorm.network.topology import find_idle
 from brainstorm.randomness import RandomState
 from brainstorm.structure.architecture import (
     INPUT,
@@ -26,7 +27,6 @@ from brainstorm.structure.architecture import (
     layer_registry,
 )
 from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.topology import find_idle
 
 
 class Builder:

@@ -16,9 +16,9 @@ from brainstorm.ext.onnx_exchange._tables import PREDICTIONS
 from brainstorm.layers._formula import FormulaLayer
 from brainstorm.layers.expression_layer import ExpressionLayer
 from brainstorm.network import Network
+from brainstorm.network.prediction import find_prediction
 from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.prediction import find_prediction
 from brainstorm.utils import get_by_path
 
 #: Layer type to the function that adds the nodes of a layer, given the exporter and the layer.

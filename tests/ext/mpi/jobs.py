@@ -31,8 +31,8 @@ from brainstorm.hooks import (
 )
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import Accuracy, BatchNorm, Dropout, FullyConnected, Input
+from brainstorm.network.generators import get_generator_states
 from brainstorm.scorers import Accuracy as AccuracyScorer
-from brainstorm.structure.generators import get_generator_states
 from brainstorm.training import AdamStepper, GradientAccumulation, MomentumStepper, SgdStepper
 from brainstorm.value_modifiers import ClipValues
 from tests.networks import chain, wire_loss

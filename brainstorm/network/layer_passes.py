@@ -1,4 +1,4 @@
-"""Running the passes: every layer in turn, with the planned copying and clearing."""
+"""The passes of the layers: each in turn, with the planned copying and clearing."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from functools import cache, partial
 from typing import Any
 
 from brainstorm.handlers.traces import Traceable
+from brainstorm.network.error_places import naming_places
+from brainstorm.network.pass_plan import BackwardStep, plan_backward_pass
 from brainstorm.optree import formula
 from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager
-from brainstorm.structure.error_places import naming_places
 from brainstorm.structure.hubs import last_axis_slice
-from brainstorm.structure.pass_plan import BackwardStep, plan_backward_pass
 from brainstorm.utils import Array
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from brainstorm.errors import MissingDataError, NetworkValidationError
+from brainstorm.network.external_data import DataCheck, split_batch
 from brainstorm.structure.buffer_structure import BufferStructure
-from brainstorm.structure.external_data import DataCheck, split_batch
 
 EXPECTED = {
     "default": BufferStructure("T", "B", 8, 8, 1),

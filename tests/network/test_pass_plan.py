@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from brainstorm.layers import Input
 from brainstorm.layers.base_layer import Layer
+from brainstorm.network.pass_plan import _Coverage, plan_backward_pass
 from brainstorm.structure.architecture import (
     generate_architecture,
     instantiate_layers_from_architecture,
@@ -25,7 +26,6 @@ from brainstorm.structure.layout import (
     get_backward_connection,
     get_connections,
 )
-from brainstorm.structure.pass_plan import _Coverage, plan_backward_pass
 from tests.networks import WIRINGS, chain, wire_input, wire_loss
 
 

@@ -15,9 +15,9 @@ from brainstorm.data_iterators import (
 from brainstorm.errors import NetworkValidationError
 from brainstorm.hooks import StopAfterEpoch
 from brainstorm.network import Network
+from brainstorm.network.topology import warn_of_one_sequence
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.construction import ConstructionWrapper
-from brainstorm.structure.topology import warn_of_one_sequence
 from brainstorm.training import SgdStepper, Trainer
 from tests.networks import chain, data_for, wire_input, wire_loss
 
