@@ -21,7 +21,7 @@ import numpy as np
 
 from brainstorm.describable import Describable
 from brainstorm.errors import UnknownPathError, UnknownTypeError, ValidationError, shown, unknown
-from brainstorm.utils import Array
+from brainstorm.utils import Array, warn_once
 
 #: A weight, and a value with this weight; or other numbers that a scorer keeps.
 Weighted = tuple[float, ...]
@@ -165,9 +165,10 @@ def gather_losses_and_scores(
     """
     losses = net.get_loss_values()
     _check_names([*losses, PER_STEP, *(scorer.__name__ for scorer in scorers)])
-    mask = find_loss_mask(net)
+    loss_mask = find_loss_mask(net)
     steps = net.time_size * net.batch_size
-    steps = steps if mask is None else np.count_nonzero(net.get_rows(f"Input.outputs.{mask}"))
+    if loss_mask is not None:
+        steps = np.count_nonzero(net.get_rows(f"Input.outputs.{loss_mask}"))
     add_losses(scores, losses, int(steps), net.batch_size)
     for scorer in scorers:
         own_targets = scorer.targets_name not in ("", "targets")
@@ -177,6 +178,8 @@ def gather_losses_and_scores(
             mask = net.get_rows(path := _input_path(net, scorer, masked_by))
             if mask.shape[1] > 1:
                 mask, by_pixel = net.get_rows(path, by_pixel=True), True
+        elif steps < net.time_size * net.batch_size:
+            _warn_of_padding(net, scorer, targets_of.rpartition(".")[2], loss_mask)
         targets, predicted = (
             net.get_rows(path, by_pixel)
             for path in (targets_of, _output_path(net, scorer, out_name))
@@ -184,6 +187,17 @@ def gather_losses_and_scores(
         if mask is not None and by_pixel and len(targets) % len(mask) == 0:
             mask = mask.repeat(len(targets) // len(mask), axis=0)
         scores.setdefault(scorer.__name__, []).extend(_score(scorer, targets, predicted, mask))
+
+
+def _warn_of_padding(net: Any, scorer: Scorer, targets: str, loss_mask: str | None) -> None:
+    """Warn that a scorer of time steps counts some that are left out of all losses."""
+    if net.time_size > 1 and net.layers["Input"].out_shapes[targets].scales_with_time:
+        warn_once(
+            net,
+            f"scorer {scorer.__name__!r}: {loss_mask!r} leaves steps out of the losses, but not "
+            f"out of this score, which counts the padding. Write {type(scorer).__name__}(..., "
+            f"mask_name={loss_mask!r}).",
+        )
 
 
 def add_losses(
