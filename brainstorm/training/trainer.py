@@ -164,7 +164,8 @@ class Trainer(ShownAsTree, Describable):
         with self.team.working():
             check_is_stepper(self.stepper)
             check_network("Trainer.train", net)
-            check_data_names(net, training_data_iter)
+            users = *self.train_scorers, *self.hooks.values()
+            check_data_names(net, training_data_iter, users)
             iters = {"training_data_iter": training_data_iter, **named_data_iters}
             self._train(net, self.team.divide(iters, self.ordered_hooks()))
 

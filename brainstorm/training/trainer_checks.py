@@ -10,6 +10,7 @@ from brainstorm.data_iterators import DataIterator
 from brainstorm.errors import TrainingError, kind_of, shown
 from brainstorm.hooks.base import ROLES, Hook
 from brainstorm.training.base_stepper import TrainingStepper
+from brainstorm.utils import warn_once
 
 
 def check_is_stepper(value: Any) -> None:
@@ -44,8 +45,12 @@ def check_hook(hook: Any, taken: Collection[str]) -> None:
         raise hook.fail("role", roles.expected, hook.role)
 
 
-def check_data_names(net: Any, training_data_iter: Any) -> None:
-    """Raise an error unless an iterator yields data for exactly the network's inputs."""
+def check_data_names(net: Any, training_data_iter: Any, users: Iterable[Any]) -> None:
+    """Raise an error unless an iterator yields data for exactly the network's inputs.
+
+    Data that lead into no layer, and that none of the users (scorers and hooks) names, are warned
+    of.
+    """
     where = f"Trainer.train, training_data_iter ({kind_of(training_data_iter)})"
     needed = ["data_shapes", *["length", "rnd"] * isinstance(training_data_iter, DataIterator)]
     if isinstance(training_data_iter, type) or not all(
@@ -57,6 +62,7 @@ def check_data_names(net: Any, training_data_iter: Any) -> None:
         )
     given, wanted = set(training_data_iter.data_shapes), set(net.input_names)
     if given == wanted:
+        _warn_of_unread_data(net, users)
         return
     text = f"{where}: expected data for {_names(wanted)}, got {_names(given)}."
     if wanted - given:
@@ -65,6 +71,20 @@ def check_data_names(net: Any, training_data_iter: Any) -> None:
         extra = _names(given - wanted)
         text += f" Leave out {extra}, or add it to the out_shapes of the Input layer."
     raise TrainingError(text)
+
+
+def _warn_of_unread_data(net: Any, users: Iterable[Any]) -> None:
+    """Warn of data that lead into no layer, and that no scorer or hook names."""
+    read = {c.output_name for c in net.layers["Input"].outgoing} | {"targets"}  # of scorers
+    named = repr([*users])
+    for name in sorted(set(net.input_names) - read):
+        if name not in named:
+            warn_once(
+                net,
+                f"layer 'Input', output {name!r}: nothing reads these data. Connect them: "
+                f"inp - {name!r} >> layer, or inp - {name!r} >> 'mask' - layer; or name them in a "
+                f"scorer. If a hook of your own reads them, this may be ignored.",
+            )
 
 
 def _names(names: Iterable[str]) -> str:
