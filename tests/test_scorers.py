@@ -181,6 +181,7 @@ def test_where_predictions_and_targets_come_from():
     assert scored(net, Accuracy(), out_name=OUT, targets_name="labels")["Accuracy"] == [(2, 2.0)]
     assert scored(net, Accuracy(OUT, "labels"), out_name="Other")["Accuracy"] == [(2, 2.0)]
     assert scored(net, Accuracy(OUT, "labels"), targets_name="x")["Accuracy"] == [(2, 2.0)]
+    assert scored(net, Hamming(0.5, OUT, "labels", None))["Hamming"] == [(2, 2.0)]
     net.output_name = "Other"
     assert scored(net, Accuracy())["Accuracy"] == [(2, 2.0)]
 

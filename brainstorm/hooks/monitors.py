@@ -127,7 +127,8 @@ class MonitorScores(Hook):
 
     Args:
         iter_name: The name under which ``train`` received the iterator.
-        scorers: The scorers; see `brainstorm.scorers`.
+        scorers: The scorers, each with the names of its data, such as ``mask_name``; see
+            `brainstorm.scorers`.
         name, timescale, interval, verbose: See `Hook`.
     """
 

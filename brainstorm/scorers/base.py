@@ -39,7 +39,7 @@ class Scorer(Describable):
         targets_name: Name of the Input's output with the targets.
         mask_name: Name of the Input's output with the mask ('T', 'B', 1), or ('B', 1) if
             predictions and targets are those of whole sequences, or ('T', 'B', ..., 1) with a value
-            for each pixel; empty for none.
+            for each pixel; empty or `None` for none.
         name: Name in logs; the class name if not given.
 
     Attributes:
@@ -56,7 +56,7 @@ class Scorer(Describable):
         self,
         out_name: str = "",
         targets_name: str = "targets",
-        mask_name: str = "",
+        mask_name: str | None = "",
         name: str | None = None,
     ) -> None:
         self.out_name = out_name
