@@ -30,15 +30,15 @@ def hidden(net):
 
 
 @pytest.mark.parametrize(
-    ("task", "output", "targets"),
+    ("task", "in_shape", "output", "targets"),
     [
-        ("classification", "SoftmaxCE", ("T", "B", 1)),
-        ("multi-label", "SigmoidCE", ("T", "B", 3)),
-        ("regression", "SquaredError", ("T", "B", 3)),
+        ("classification", 5, "SoftmaxCE", ("T", "B", 1)),
+        ("multi-label", ("T", 5), "SigmoidCE", ("T", "B", 3)),
+        ("regression", ("T", "B", 5), "SquaredError", ("T", "B", 3)),
     ],
 )
-def test_each_task_has_its_output_layer_and_targets(task, output, targets):
-    net = between_ends(task, 5, 3)
+def test_each_task_has_its_output_layer_and_targets(task, in_shape, output, targets):
+    net = between_ends(task, in_shape, 3)
     assert list(net.layers) == ["Input", "Output_projection", "Output", "Loss"]
     assert net.layers["Output"].type_name == output
     assert net.layers["Output_projection"].kwargs == {"size": (3,), "activation": "linear"}
