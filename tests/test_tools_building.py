@@ -13,6 +13,7 @@ from brainstorm.errors import (
     UnknownPathError,
     ValidationError,
 )
+from brainstorm.scorers.base import find_loss_mask
 from brainstorm.tools import create_layer, create_net_from_spec, get_in_out_layers
 
 
@@ -83,6 +84,11 @@ def test_masks_and_weights_are_multiplied_with_the_loss(spec, lead, argument):
     net.forward_pass()
     losses = net.get("Output.outputs.loss")
     assert net.get_loss_values()["total_loss"] == pytest.approx((losses * factors).sum() / 4)
+
+
+def test_of_weights_and_a_mask_the_mask_says_which_steps_count():
+    net = net_from("R4", "regression", 2, 1, mask_name="mask", weights_name="weights")
+    assert find_loss_mask(net) == "mask"
 
 
 @pytest.mark.parametrize(

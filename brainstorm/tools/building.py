@@ -116,7 +116,7 @@ def get_in_out_layers(
         factors += [] if per_sequence else [mask_name]
     if weights_name:
         _add_data(shapes, "weights_name", weights_name, (*lead, 1))
-        factors.append(weights_name)
+        factors.insert(0, weights_name)  # the mask comes last: it says which steps count
     inp = Input(out_shapes=shapes)
     output = OUTPUT_LAYERS[task_type](name=outlayer_name)
     projection >> output
