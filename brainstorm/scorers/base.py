@@ -215,11 +215,15 @@ def add_losses(
 
 def find_loss_mask(net: Any) -> str | None:
     """Return the name of the data (T, B, 1) that mask all losses over time, if any do."""
-    losses = [net.layers[name] for name in net.loss_layers]
-    over_time = [loss for loss in losses if loss.in_shapes["default"].scales_with_time]
-    sources = [net.layers[c.start_layer] for loss in over_time for c in loss.incoming]
+    sources = [net.layers[c.start_layer] for loss in _over_time(net) for c in loss.incoming]
     names = {_mask_of(layer) for layer in sources}
     return names.pop() if len(names) == 1 else None
+
+
+def _over_time(net: Any) -> list[Any]:
+    """Return the losses that are sums over time."""
+    losses = [net.layers[name] for name in net.loss_layers]
+    return [loss for loss in losses if loss.in_shapes["default"].scales_with_time]
 
 
 def _mask_of(layer: Any) -> str | None:
@@ -246,9 +250,9 @@ def aggregate_losses_and_scores(
     """Return the mean of each loss and score that `gather_losses_and_scores` has collected.
 
     Losses are sums over time, so those of parts of sequences depend on the lengths of the parts.
-    If T > 1, ``total_loss_per_step`` does not; nor does it depend on padding, if one mask of the
-    Input leads into the layers before all losses over time: then it is the mean over the unmasked
-    steps.
+    If T > 1 and some loss is a sum over time, ``total_loss_per_step`` does not; nor does it depend
+    on padding, if one mask of the Input leads into the layers before all losses over time: then it
+    is the mean over the unmasked steps.
 
     Raises:
         ValidationError: There was no batch, or a scorer returned rows of different lengths.
@@ -261,7 +265,7 @@ def aggregate_losses_and_scores(
         )
     results = OrderedDict((name, Scorer.aggregate(scores[name])) for name in losses)
     weights = [sum(n for n, _ in scores.get(name, ())) for name in (PER_STEP, "total_loss")]
-    if weights[0] != weights[1]:  # more than one time step
+    if weights[0] != weights[1] and _over_time(net):  # more than one time step
         results[PER_STEP] = Scorer.aggregate(scores[PER_STEP])
     for scorer in scorers:
         rows = list(scores[scorer.__name__])
