@@ -93,7 +93,10 @@ class MonitorLayerParameters(_LayerMonitor):
 
 
 class MonitorLayerGradients(_LayerMonitor):
-    """Log min, avg and max of each gradient of a layer."""
+    """Log min, avg and max of each gradient of a layer, as the update uses them.
+
+    That is after gradient modifiers, `max_gradient_norm` and frozen groups of the stepper.
+    """
 
     prefix = "MonitorGradients"
     categories = ("gradients",)
