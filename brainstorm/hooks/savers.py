@@ -152,8 +152,9 @@ class FileSaver(Saver):
         name: str | None = None,
         timescale: str = "epoch",
         interval: int = 1,
+        verbose: bool | None = None,
     ) -> None:
-        super().__init__(filename, name, timescale, interval)
+        super().__init__(filename, name, timescale, interval, verbose)
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         if self.filename is None:
@@ -166,7 +167,7 @@ class SaveNetwork(FileSaver):
 
     Args:
         filename: The file.
-        name, timescale, interval: See `Hook`.
+        name, timescale, interval, verbose: See `Hook`.
     """
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
@@ -184,7 +185,7 @@ class SaveLogs(FileSaver):
 
     Args:
         filename: The file.
-        name, timescale, interval: See `Hook`.
+        name, timescale, interval, verbose: See `Hook`.
     """
 
     kind = "Logs file"

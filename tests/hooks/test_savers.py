@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import brainstorm as bs
+from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import DescriptionError, TrainingError, UnknownPathError
 from brainstorm.hooks import (
     EarlyStopper,
@@ -455,3 +456,9 @@ def test_files_are_not_called_after_other_formats(train, tmp_path, saver, name):
     with refused(f"{hook.place}, filename: expected a file that ends with {endings}, which is its"):
         train(hook)
     assert files_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("saver", [SaveNetwork, SaveLogs, SaveCheckpoint])
+def test_savers_take_verbose_as_other_hooks_do(saver):
+    hook = create_from_description(get_description(saver("file.hdf5", verbose=False)))
+    assert (hook.verbose, saver("file.hdf5").verbose) == (False, None)
