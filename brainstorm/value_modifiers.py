@@ -193,7 +193,9 @@ def _constrained(w: Any, *, limit: float) -> Any:
 
 
 class ClipValues(ValueModifier):
-    """Clip values to an interval.
+    """Clip values to an interval, by default to [-1, 1].
+
+    ``ClipValues(0, None)`` keeps values positive; ``ClipValues(0)`` limits them to [0, 1].
 
     Args:
         low: Lower end, or `None`.

@@ -213,7 +213,7 @@ def test_random_walk(act_func, n, factor):
 
 
 def test_lstm_opt_init_has_four_blocks():
-    values = LstmOptInit(1, [[2, 2], [3, 3]], ArrayInitializer(5), Gaussian(0.0, 7.0))((8, 2))
+    values = LstmOptInit(1, [[2, 2], [3, 3]], ArrayInitializer(5), Uniform(7.0, 7.0))((8, 2))
     assert np.array_equal(values[:, 0], [1, 1, 2, 3, 5, 5, 7, 7])
 
 
@@ -319,6 +319,14 @@ def test_shapes_that_cannot_be_served(initializer, shape, expected):
     text = str(error.value)
     assert expected in text
     assert f"got {shape}. Use another initializer for this parameter, or give a fallback." in text
+
+
+def test_standard_deviation_and_mean_in_the_wrong_order():
+    swapped = create_from_description(get_description(Gaussian(0, 1)))  # as in older files
+    text = r"expected std > 0, got 0, and the mean 1\. The order is Gaussian\(std, mean\)"
+    with pytest.raises(ValidationError, match=text):
+        swapped((2, 3))
+    assert not Gaussian(0)((2, 3)).any()
 
 
 @pytest.mark.parametrize(

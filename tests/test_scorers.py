@@ -1,6 +1,7 @@
 """Scorers: values, weights, aggregation over batches, and errors."""
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from brainstorm.scorers import (
     gather_losses_and_scores,
     merge_scores,
 )
+from brainstorm.structure import BufferStructure
 
 OUT = "Output.outputs.predictions"
 
@@ -30,7 +32,10 @@ OUT = "Output.outputs.predictions"
 class FakeNet:
     """What the helpers ask of a network."""
 
-    loss_layers = ()
+    loss_layers = ("Loss",)
+    layers = {
+        "Loss": SimpleNamespace(in_shapes={"default": BufferStructure("T", "B", 1)}, incoming=())
+    }
 
     def __init__(self, predictions, losses=None, output_name=OUT, **inputs):
         self.buffers = {f"Input.outputs.{name}": np.asarray(x) for name, x in inputs.items()}
@@ -181,6 +186,7 @@ def test_where_predictions_and_targets_come_from():
     assert scored(net, Accuracy(), out_name=OUT, targets_name="labels")["Accuracy"] == [(2, 2.0)]
     assert scored(net, Accuracy(OUT, "labels"), out_name="Other")["Accuracy"] == [(2, 2.0)]
     assert scored(net, Accuracy(OUT, "labels"), targets_name="x")["Accuracy"] == [(2, 2.0)]
+    assert scored(net, Hamming(0.5, OUT, "labels", None))["Hamming"] == [(2, 2.0)]
     net.output_name = "Other"
     assert scored(net, Accuracy())["Accuracy"] == [(2, 2.0)]
 

@@ -13,6 +13,7 @@ from brainstorm.errors import (
     UnknownPathError,
     ValidationError,
 )
+from brainstorm.scorers.base import find_loss_mask
 from brainstorm.tools import create_layer, create_net_from_spec, get_in_out_layers
 
 
@@ -30,15 +31,15 @@ def hidden(net):
 
 
 @pytest.mark.parametrize(
-    ("task", "output", "targets"),
+    ("task", "in_shape", "output", "targets"),
     [
-        ("classification", "SoftmaxCE", ("T", "B", 1)),
-        ("multi-label", "SigmoidCE", ("T", "B", 3)),
-        ("regression", "SquaredError", ("T", "B", 3)),
+        ("classification", 5, "SoftmaxCE", ("T", "B", 1)),
+        ("multi-label", ("T", 5), "SigmoidCE", ("T", "B", 3)),
+        ("regression", ("T", "B", 5), "SquaredError", ("T", "B", 3)),
     ],
 )
-def test_each_task_has_its_output_layer_and_targets(task, output, targets):
-    net = between_ends(task, 5, 3)
+def test_each_task_has_its_output_layer_and_targets(task, in_shape, output, targets):
+    net = between_ends(task, in_shape, 3)
     assert list(net.layers) == ["Input", "Output_projection", "Output", "Loss"]
     assert net.layers["Output"].type_name == output
     assert net.layers["Output_projection"].kwargs == {"size": (3,), "activation": "linear"}
@@ -83,6 +84,11 @@ def test_masks_and_weights_are_multiplied_with_the_loss(spec, lead, argument):
     net.forward_pass()
     losses = net.get("Output.outputs.loss")
     assert net.get_loss_values()["total_loss"] == pytest.approx((losses * factors).sum() / 4)
+
+
+def test_of_weights_and_a_mask_the_mask_says_which_steps_count():
+    net = net_from("R4", "regression", 2, 1, mask_name="mask", weights_name="weights")
+    assert find_loss_mask(net) == "mask"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ Every array is (T, B, features...): time steps, sequences of the batch, features
 from __future__ import annotations
 
 import copy
+import inspect
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -201,6 +202,12 @@ class DataIterator(ShownAsTree, Seedable):
     def _describe_epoch(self) -> dict[str, Any]:
         """Return the values that define an epoch, numbers and texts by name."""
         return {"length": self.length}
+
+    def _if_option(self, name: str) -> str:
+        """Return advice for the case that data of some name should have been an option."""
+        arguments = inspect.signature(type(self)).parameters.values()
+        options = [argument.name for argument in arguments if argument.kind != argument.VAR_KEYWORD]
+        return f"If it is an option: {unknown('option', name, options)}"
 
     def _fail(self, what: str, name: str | None = None) -> IteratorValidationError:
         where = type(self).__name__ + ("" if name is None else f", data {name!r}")

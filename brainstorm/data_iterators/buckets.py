@@ -96,7 +96,9 @@ class BucketedMinibatches(PlannedBatches):
             listed = list(arrays)
         except TypeError:
             raise self._fail(
-                f"expected a list with one array for each sequence, got {shown(arrays)}", name
+                f"expected a list with one array for each sequence, got {shown(arrays)}. "
+                f"{self._if_option(name)}",
+                name,
             ) from None
         return [as_array(array, f"data {name!r}") for array in listed]
 

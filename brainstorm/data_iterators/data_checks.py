@@ -117,7 +117,9 @@ def _check_array(owner: DataIterator, name: str, array: Any) -> None:
         shape = tuple(array.shape)
     except (AttributeError, TypeError):
         raise owner._fail(
-            f"{expected}, got a {type(array).__name__}. Convert it with numpy.asarray.", name
+            f"{expected}, got a {type(array).__name__}. Convert it with numpy.asarray. "
+            f"{owner._if_option(name)}",
+            name,
         ) from None
     if kind not in NUMBERS:
         remedy = "Number words: words, numbers = numpy.unique(array, return_inverse=True)."

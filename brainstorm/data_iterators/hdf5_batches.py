@@ -196,7 +196,8 @@ class Hdf5Minibatches(PlannedBatches):
 
     def _find(self, file: Any, name: str, path: str) -> Any:
         if not isinstance(path, str):
-            raise self._fail(f"expected the path of a data set, got a {type(path).__name__}", name)
+            got = f"got a {type(path).__name__}. {self._if_option(name)}"
+            raise self._fail(f"expected the path of a data set, {got}", name)
         if isinstance(found := file.get(path), h5py.Dataset):
             return found
         sets: list[str] = []

@@ -33,6 +33,7 @@ class SaveCheckpoint(LogJudge, FileSaver):
             at which its last value was best is kept as ``run-best.hdf5``.
         criterion: ``'min'`` or ``'max'``: which values of that log are better; `None`: as its name
             or its scorer says.
+        verbose: See `Hook`.
 
     Attributes:
         best_so_far: The best value at a save, `None` before the first.
@@ -58,8 +59,9 @@ class SaveCheckpoint(LogJudge, FileSaver):
         keep: int = 1,
         best: str | None = None,
         criterion: str | None = None,
+        verbose: bool | None = None,
     ) -> None:
-        super().__init__(filename, name, timescale, interval)
+        super().__init__(filename, name, timescale, interval, verbose)
         self.minutes = minutes
         self.keep = keep
         self.best = best

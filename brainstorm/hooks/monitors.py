@@ -93,7 +93,10 @@ class MonitorLayerParameters(_LayerMonitor):
 
 
 class MonitorLayerGradients(_LayerMonitor):
-    """Log min, avg and max of each gradient of a layer."""
+    """Log min, avg and max of each gradient of a layer, as the update uses them.
+
+    That is after gradient modifiers, `max_gradient_norm` and frozen groups of the stepper.
+    """
 
     prefix = "MonitorGradients"
     categories = ("gradients",)
@@ -127,7 +130,8 @@ class MonitorScores(Hook):
 
     Args:
         iter_name: The name under which ``train`` received the iterator.
-        scorers: The scorers; see `brainstorm.scorers`.
+        scorers: The scorers, each with the names of its data, such as ``mask_name``; see
+            `brainstorm.scorers`.
         name, timescale, interval, verbose: See `Hook`.
     """
 

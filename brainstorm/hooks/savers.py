@@ -24,6 +24,9 @@ from brainstorm.network import Network
 from brainstorm.network.parameters import put_values, take_values
 from brainstorm.utils import Array
 
+#: Endings of formats in which other functions and libraries write.
+OTHER_FORMATS = {".csv", ".json", ".jpg", ".onnx", ".pdf", ".png", ".safetensors", ".svg"}
+
 
 class Saver(Hook):
     """Base class of hooks that write a file; see above for failed writes.
@@ -61,7 +64,8 @@ class Saver(Hook):
 
         Raises:
             TrainingError: The folder does not exist or is not writable; another training writes to
-                the file; or its path comes from a run file and not from the script.
+                the file; its path comes from a run file and not from the script; or its ending is
+                that of another format.
             FileFormatError: The path exists and is not a file.
         """
         super().start(net, stepper, verbose, named_data_iters)
@@ -69,6 +73,9 @@ class Saver(Hook):
         if self.filename is None:
             return
         path = Path(self.filename).absolute()
+        if path.suffix in OTHER_FORMATS.difference(self.endings):
+            expected = f"a file that ends with {' or '.join(self.endings)}, which is its format"
+            raise self.fail("filename", expected, self.filename)
         self._path = str(path)
         folder = followed(path).parent
         if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
@@ -145,8 +152,9 @@ class FileSaver(Saver):
         name: str | None = None,
         timescale: str = "epoch",
         interval: int = 1,
+        verbose: bool | None = None,
     ) -> None:
-        super().__init__(filename, name, timescale, interval)
+        super().__init__(filename, name, timescale, interval, verbose)
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         if self.filename is None:
@@ -159,7 +167,7 @@ class SaveNetwork(FileSaver):
 
     Args:
         filename: The file.
-        name, timescale, interval: See `Hook`.
+        name, timescale, interval, verbose: See `Hook`.
     """
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
@@ -173,9 +181,11 @@ class SaveNetwork(FileSaver):
 class SaveLogs(FileSaver):
     """Save all logs as HDF5, also when the training ends, even by an error.
 
+    `Logs.to_csv` and `Logs.to_json` write other formats.
+
     Args:
         filename: The file.
-        name, timescale, interval: See `Hook`.
+        name, timescale, interval, verbose: See `Hook`.
     """
 
     kind = "Logs file"

@@ -26,6 +26,11 @@ class Gaussian(Initializer):
         self.mean = mean
 
     def __call__(self, shape: Shape) -> Array:
+        if self.std == 0 != self.mean:
+            raise ValidationError(
+                f"Gaussian: expected std > 0, got {self.std!r}, and the mean {self.mean!r}. "
+                f"The order is Gaussian(std, mean); a constant is given as a number."
+            )
         return self.rnd.normal(self.mean, self.std, shape)
 
 

@@ -5,8 +5,9 @@
     tree = formula(scale, x, shift, gate)
 
 A formula consists of numbers, names, ``+ - * / // % ** @``, one of ``< <= > >= == !=`` (with values
-0 and 1), ``& | ~`` of such values, and calls of the functions in `brainstorm.optree.functions`,
-whose options are numbers, True, False, None, or tuples of integers: ``sum(x, axis=-1)``.
+0 and 1), ``& | ~`` of such values, and calls of activation functions (``gelu(x)``) and of the
+functions in `brainstorm.optree.functions`, whose options are numbers, True, False, None, or tuples
+of integers: ``sum(x, axis=-1)``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from brainstorm.errors import ValidationError, unknown
 from brainstorm.optree import functions as fn
+from brainstorm.optree.activations import ACTIVATIONS
 
 #: The maximum length of a formula, and depth of nesting.
 MOST_CHARACTERS, MOST_LEVELS = 2000, 100
@@ -157,9 +159,10 @@ class FormulaText:
 
     def _call(self, node: ast.Call, level: int) -> TreeBuilder:
         name = node.func.id if isinstance(node.func, ast.Name) else ast.unparse(node.func)
-        if name not in FUNCTIONS:
-            self._refuse(node, unknown("function", name, sorted(FUNCTIONS)))
-        function = FUNCTIONS[name]
+        known: dict[str, Callable[..., Any]] = {**ACTIVATIONS, **FUNCTIONS}
+        if name not in known:
+            self._refuse(node, unknown("function", name, sorted(known)))
+        function = known[name]
         arguments = [self._part(argument, level) for argument in node.args]
         options = {str(keyword.arg): self._option(keyword.value) for keyword in node.keywords}
         if len(options) < len(node.keywords):

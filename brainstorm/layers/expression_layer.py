@@ -36,8 +36,8 @@ def Expression(
     """Add a layer that computes a formula: ``Expression("tanh(x) * sig(gate)")``.
 
     The formula is text, so that a saved network needs no code: numbers, names,
-    ``+ - * / // % ** @ & | ~``, comparisons, and calls of the functions in
-    `brainstorm.optree.functions`, with options as keywords. Names that are not parameters are
+    ``+ - * / // % ** @ & | ~``, comparisons, and calls of activation functions and of the functions
+    in `brainstorm.optree.functions`, with options as keywords. Names that are not parameters are
     inputs; ``x`` is the input default. The backward pass is derived. For formulas in Python see
     `ExpressionLayer`.
 

@@ -68,8 +68,8 @@ class Activation:
         return gradients(self.formula(x), [x])[0]
 
 
-def _largest(x: Expression) -> float:
-    return float(np.finfo(x.dtype).max)
+def _largest(x: Any) -> float:
+    return float(np.finfo(getattr(x, "dtype", np.float32)).max)  # x may be a number
 
 
 def _exp(x: Expression) -> Any:

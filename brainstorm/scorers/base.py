@@ -21,7 +21,7 @@ import numpy as np
 
 from brainstorm.describable import Describable
 from brainstorm.errors import UnknownPathError, UnknownTypeError, ValidationError, shown, unknown
-from brainstorm.utils import Array
+from brainstorm.utils import Array, warn_once
 
 #: A weight, and a value with this weight; or other numbers that a scorer keeps.
 Weighted = tuple[float, ...]
@@ -39,7 +39,7 @@ class Scorer(Describable):
         targets_name: Name of the Input's output with the targets.
         mask_name: Name of the Input's output with the mask ('T', 'B', 1), or ('B', 1) if
             predictions and targets are those of whole sequences, or ('T', 'B', ..., 1) with a value
-            for each pixel; empty for none.
+            for each pixel; empty or `None` for none.
         name: Name in logs; the class name if not given.
 
     Attributes:
@@ -56,7 +56,7 @@ class Scorer(Describable):
         self,
         out_name: str = "",
         targets_name: str = "targets",
-        mask_name: str = "",
+        mask_name: str | None = "",
         name: str | None = None,
     ) -> None:
         self.out_name = out_name
@@ -165,9 +165,10 @@ def gather_losses_and_scores(
     """
     losses = net.get_loss_values()
     _check_names([*losses, PER_STEP, *(scorer.__name__ for scorer in scorers)])
-    mask = find_loss_mask(net)
+    loss_mask = find_loss_mask(net)
     steps = net.time_size * net.batch_size
-    steps = steps if mask is None else np.count_nonzero(net.get_rows(f"Input.outputs.{mask}"))
+    if loss_mask is not None:
+        steps = np.count_nonzero(net.get_rows(f"Input.outputs.{loss_mask}"))
     add_losses(scores, losses, int(steps), net.batch_size)
     for scorer in scorers:
         own_targets = scorer.targets_name not in ("", "targets")
@@ -177,6 +178,8 @@ def gather_losses_and_scores(
             mask = net.get_rows(path := _input_path(net, scorer, masked_by))
             if mask.shape[1] > 1:
                 mask, by_pixel = net.get_rows(path, by_pixel=True), True
+        elif steps < net.time_size * net.batch_size:
+            _warn_of_padding(net, scorer, targets_of.rpartition(".")[2], loss_mask)
         targets, predicted = (
             net.get_rows(path, by_pixel)
             for path in (targets_of, _output_path(net, scorer, out_name))
@@ -184,6 +187,17 @@ def gather_losses_and_scores(
         if mask is not None and by_pixel and len(targets) % len(mask) == 0:
             mask = mask.repeat(len(targets) // len(mask), axis=0)
         scores.setdefault(scorer.__name__, []).extend(_score(scorer, targets, predicted, mask))
+
+
+def _warn_of_padding(net: Any, scorer: Scorer, targets: str, loss_mask: str | None) -> None:
+    """Warn that a scorer of time steps counts some that are left out of all losses."""
+    if net.time_size > 1 and net.layers["Input"].out_shapes[targets].scales_with_time:
+        warn_once(
+            net,
+            f"scorer {scorer.__name__!r}: {loss_mask!r} leaves steps out of the losses, but not "
+            f"out of this score, which counts the padding. Write {type(scorer).__name__}(..., "
+            f"mask_name={loss_mask!r}).",
+        )
 
 
 def add_losses(
@@ -201,11 +215,15 @@ def add_losses(
 
 def find_loss_mask(net: Any) -> str | None:
     """Return the name of the data (T, B, 1) that mask all losses over time, if any do."""
-    losses = [net.layers[name] for name in net.loss_layers]
-    over_time = [loss for loss in losses if loss.in_shapes["default"].scales_with_time]
-    sources = [net.layers[c.start_layer] for loss in over_time for c in loss.incoming]
+    sources = [net.layers[c.start_layer] for loss in _over_time(net) for c in loss.incoming]
     names = {_mask_of(layer) for layer in sources}
     return names.pop() if len(names) == 1 else None
+
+
+def _over_time(net: Any) -> list[Any]:
+    """Return the losses that are sums over time."""
+    losses = [net.layers[name] for name in net.loss_layers]
+    return [loss for loss in losses if loss.in_shapes["default"].scales_with_time]
 
 
 def _mask_of(layer: Any) -> str | None:
@@ -232,9 +250,9 @@ def aggregate_losses_and_scores(
     """Return the mean of each loss and score that `gather_losses_and_scores` has collected.
 
     Losses are sums over time, so those of parts of sequences depend on the lengths of the parts.
-    If T > 1, ``total_loss_per_step`` does not; nor does it depend on padding, if one mask of the
-    Input leads into the layers before all losses over time: then it is the mean over the unmasked
-    steps.
+    If T > 1 and some loss is a sum over time, ``total_loss_per_step`` does not; nor does it depend
+    on padding, if one mask of the Input leads into the layers before all losses over time: then it
+    is the mean over the unmasked steps.
 
     Raises:
         ValidationError: There was no batch, or a scorer returned rows of different lengths.
@@ -247,7 +265,7 @@ def aggregate_losses_and_scores(
         )
     results = OrderedDict((name, Scorer.aggregate(scores[name])) for name in losses)
     weights = [sum(n for n, _ in scores.get(name, ())) for name in (PER_STEP, "total_loss")]
-    if weights[0] != weights[1]:  # more than one time step
+    if weights[0] != weights[1] and _over_time(net):  # more than one time step
         results[PER_STEP] = Scorer.aggregate(scores[PER_STEP])
     for scorer in scorers:
         rows = list(scores[scorer.__name__])

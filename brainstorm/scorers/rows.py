@@ -58,7 +58,7 @@ class Hamming(Scorer):
         threshold: float = 0.5,
         out_name: str = "",
         targets_name: str = "targets",
-        mask_name: str = "",
+        mask_name: str | None = "",
         name: str | None = None,
     ) -> None:
         super().__init__(out_name, targets_name, mask_name, name)

@@ -38,7 +38,7 @@ from brainstorm.network import Network
 from brainstorm.structure.buffer_structure import format_shape
 from brainstorm.structure.construction import ConstructionWrapper
 
-Shape = int | Sequence[int]
+Shape = int | Sequence[int | str]
 
 OUTPUT_LAYERS = {
     "classification": SoftmaxCE,
@@ -67,7 +67,7 @@ def get_in_out_layers(
     Args:
         task_type: 'classification' (softmax; targets are class indices), 'multi-label' (sigmoids)
             or 'regression' (squared error).
-        in_shape: Feature shape of the data.
+        in_shape: Feature shape of the data, perhaps after ``'T'`` or ``'T', 'B'``.
         out_shape: Feature shape of the predictions: number of classes, or (H, W, channels).
         data_name: Name of the data.
         targets_name: Name of the targets.
@@ -116,7 +116,7 @@ def get_in_out_layers(
         factors += [] if per_sequence else [mask_name]
     if weights_name:
         _add_data(shapes, "weights_name", weights_name, (*lead, 1))
-        factors.append(weights_name)
+        factors.insert(0, weights_name)  # the mask comes last: it says which steps count
     inp = Input(out_shapes=shapes)
     output = OUTPUT_LAYERS[task_type](name=outlayer_name)
     projection >> output
@@ -143,8 +143,10 @@ def _add_data(
         )
 
 
-def _as_tuple(shape: Shape) -> tuple[int, ...]:
-    return tuple(shape) if isinstance(shape, (Sequence, np.ndarray)) else (shape,)
+def _as_tuple(shape: Shape) -> tuple[Any, ...]:
+    sizes = tuple(shape) if isinstance(shape, (Sequence, np.ndarray)) else (shape,)
+    markers = next(n for n in (2, 1, 0) if sizes[:n] == ("T", "B")[:n])
+    return sizes[markers:]
 
 
 # -- networks from a text -----------------------------------------------------------------------

@@ -62,7 +62,7 @@ def plot_logs(
         for path, values in found.items()
         if len(values) and all(isinstance(value, Real) for value in values)
     }
-    places, unit = _places(logs, {path: len(values) for path, values in curves.items()})
+    places, unit = places_of(logs, {path: len(values) for path, values in curves.items()})
     for number, (path, values) in enumerate(curves.items()):
         axes.plot(
             places[path],
@@ -114,7 +114,7 @@ def plot_bands(logs: Mapping[str, Any], monitors: str = "*") -> Any:
         raise UnknownPathError(unknown("log of a monitor", monitors, sorted({*names.values()})))
     figure = _new_figure(8, 1 + 1.6 * len(found))
     rows = figure.subplots(len(found), 1, sharex=True, squeeze=False)[:, 0]
-    places, unit = _places(logs, {path: len(known[path]) for path in found})
+    places, unit = places_of(logs, {path: len(known[path]) for path in found})
     for number, (axes, path) in enumerate(zip(rows, found, strict=True)):
         x, path = places[path], path.removesuffix(".avg")
         low, middle, high = (known[f"{path}.{kind}"] for kind in ("min", "avg", "max"))
@@ -244,7 +244,7 @@ def _figure(width: float, height: float) -> tuple[Any, Any]:
     return figure, figure.add_subplot()
 
 
-def _places(logs: Mapping[str, Any], lengths: Mapping[str, int]) -> tuple[dict[str, Array], str]:
+def places_of(logs: Mapping[str, Any], lengths: Mapping[str, int]) -> tuple[dict[str, Array], str]:
     """Return the positions of the entries of each log, and the unit: epochs if these are known."""
     places = {path: _epochs_of(logs, path, count) for path, count in lengths.items()}
     if all(epochs is not None for epochs in places.values()):

@@ -10,7 +10,6 @@ import json
 import math
 import os
 from collections.abc import Collection, Mapping, Sequence
-from itertools import zip_longest
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -22,6 +21,7 @@ from brainstorm.errors import TrainingError, UnknownPathError, shown
 from brainstorm.files import hdf5_file, read_file
 from brainstorm.hdf5 import Group, MalformedError
 from brainstorm.hooks.base import check_counts, find_log
+from brainstorm.tools.plotting import places_of
 from brainstorm.training.number_list import NumberList
 from brainstorm.utils import Named, flatten_items, flatten_keys
 
@@ -120,12 +120,23 @@ class Logs(dict[str, Any]):
         return text
 
     def to_csv(self, file: str | os.PathLike[str]) -> None:
-        """Write a table: one column per dotted path, one row per entry; short columns have gaps."""
+        """Write a table: the epoch (0 is before the training), then one column per dotted path.
+
+        Entries by updates lie between epochs, as in `plot_logs`. If epochs are unknown, as before
+        the end of the first one, rows are numbered by entry. Lists without a value in a row have
+        gaps.
+        """
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         lists = dict(flatten_items(self))
-        writer.writerow(lists)
-        writer.writerows(zip_longest(*lists.values(), fillvalue=""))
+        places, unit = places_of(self, {path: len(values) for path, values in lists.items()})
+        columns: list[dict[float, Any]] = [
+            dict(zip(places[path].round(9).tolist(), values, strict=True))
+            for path, values in lists.items()
+        ]
+        writer.writerow([unit, *lists])
+        for place in sorted(set().union(*columns)):
+            writer.writerow([f"{place:.12g}", *(column.get(place, "") for column in columns)])
         with atomic_file(file) as temporary:
             temporary.write_text(text.getvalue(), encoding="utf-8")
 

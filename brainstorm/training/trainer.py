@@ -164,7 +164,7 @@ class Trainer(ShownAsTree, Describable):
         with self.team.working():
             check_is_stepper(self.stepper)
             check_network("Trainer.train", net)
-            check_data_names(net, training_data_iter)
+            check_data_names(net, training_data_iter, self)
             iters = {"training_data_iter": training_data_iter, **named_data_iters}
             self._train(net, self.team.divide(iters, self.ordered_hooks()))
 

@@ -9,7 +9,9 @@ from brainstorm.constraints import one_of
 from brainstorm.data_iterators import DataIterator
 from brainstorm.errors import TrainingError, kind_of, shown
 from brainstorm.hooks.base import ROLES, Hook
+from brainstorm.hooks.criteria import scorers_of
 from brainstorm.training.base_stepper import TrainingStepper
+from brainstorm.utils import warn_once
 
 
 def check_is_stepper(value: Any) -> None:
@@ -44,8 +46,11 @@ def check_hook(hook: Any, taken: Collection[str]) -> None:
         raise hook.fail("role", roles.expected, hook.role)
 
 
-def check_data_names(net: Any, training_data_iter: Any) -> None:
-    """Raise an error unless an iterator yields data for exactly the network's inputs."""
+def check_data_names(net: Any, training_data_iter: Any, trainer: Any) -> None:
+    """Raise an error unless an iterator yields data for exactly the network's inputs.
+
+    Data that lead into no layer, and that no scorer or hook of the trainer names, are warned of.
+    """
     where = f"Trainer.train, training_data_iter ({kind_of(training_data_iter)})"
     needed = ["data_shapes", *["length", "rnd"] * isinstance(training_data_iter, DataIterator)]
     if isinstance(training_data_iter, type) or not all(
@@ -57,6 +62,7 @@ def check_data_names(net: Any, training_data_iter: Any) -> None:
         )
     given, wanted = set(training_data_iter.data_shapes), set(net.input_names)
     if given == wanted:
+        _warn_of_unread_data(net, trainer)
         return
     text = f"{where}: expected data for {_names(wanted)}, got {_names(given)}."
     if wanted - given:
@@ -65,6 +71,19 @@ def check_data_names(net: Any, training_data_iter: Any) -> None:
         extra = _names(given - wanted)
         text += f" Leave out {extra}, or add it to the out_shapes of the Input layer."
     raise TrainingError(text)
+
+
+def _warn_of_unread_data(net: Any, trainer: Any) -> None:
+    read = {c.output_name for c in net.layers["Input"].outgoing} | {"targets"}  # of scorers
+    for user in (*scorers_of(trainer), *trainer.hooks.values()):
+        read.update(value for value in vars(user).values() if isinstance(value, str))
+    for name in sorted(set(net.input_names) - read):
+        warn_once(
+            net,
+            f"layer 'Input', output {name!r}: nothing reads these data. Connect them: "
+            f"inp - {name!r} >> layer, or inp - {name!r} >> 'mask' - layer; or name them in a "
+            f"scorer. If a hook of your own reads them, this may be ignored.",
+        )
 
 
 def _names(names: Iterable[str]) -> str:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from brainstorm.data_iterators import (
     AddGaussianNoise,
+    BucketedMinibatches,
     DataIterator,
     Minibatches,
     Online,
@@ -230,6 +231,12 @@ def test_unfit_data(cls, x, text):
     expected = r"expected a numeric array \(T, B, features...\)( that is not empty)?"
     with refused(f"^{cls.__name__}, data 'x': {expected}, {re.escape(text)}"):
         cls(x=x)
+
+
+@pytest.mark.parametrize("cls", [Minibatches, BucketedMinibatches, Online])
+def test_options_that_are_misspelt(cls):
+    with refused(rf"^{cls.__name__}, data 'suffle': .* unknown option 'suffle'.*mean 'shuffle'\?$"):
+        cls(suffle=False, default=X)
 
 
 @pytest.mark.parametrize("cls", [Undivided, Minibatches, Online])

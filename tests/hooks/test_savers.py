@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import brainstorm as bs
+from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import DescriptionError, TrainingError, UnknownPathError
 from brainstorm.hooks import (
     EarlyStopper,
@@ -444,3 +445,20 @@ def test_a_folder_that_cannot_be_written(train, tmp_path, monkeypatch, kind):
     monkeypatch.setattr("os.access", lambda *_: False)
     with refused("expected a file in a folder that exists and can be w"):
         train(SAVERS[kind](tmp_path / "file.hdf5"))
+
+
+@pytest.mark.parametrize(
+    ("saver", "name"), [("logs", "l.csv"), ("run", "r.json"), ("plot", "p.pdf")]
+)
+def test_files_are_not_called_after_other_formats(train, tmp_path, saver, name):
+    hook = SAVERS[saver](tmp_path / name)
+    endings = ".png" if saver == "plot" else ".hdf5 or .h5"
+    with refused(f"{hook.place}, filename: expected a file that ends with {endings}, which is its"):
+        train(hook)
+    assert files_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("saver", [SaveNetwork, SaveLogs, SaveCheckpoint])
+def test_savers_take_verbose_as_other_hooks_do(saver):
+    hook = create_from_description(get_description(saver("file.hdf5", verbose=False)))
+    assert (hook.verbose, saver("file.hdf5").verbose) == (False, None)

@@ -13,6 +13,7 @@ from brainstorm.errors import LayerValidationError, ValidationError
 from brainstorm.layers._formula_text import FUNCTIONS, MOST_CHARACTERS, MOST_LEVELS, FormulaText
 from brainstorm.optree import Variable, evaluate
 from brainstorm.optree import functions as fn
+from brainstorm.optree.activations import ACTIVATIONS
 from brainstorm.testing import build_layer
 
 
@@ -47,6 +48,14 @@ def test_names_are_in_order_of_appearance():
 )  # fmt: skip
 def test_it_means_what_it_says(text, printed):
     assert parse_and_build(text).pp() == printed
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activation_functions_can_be_called(name):
+    x = Variable((2, 3, 4), name="x")
+    trees = FormulaText(f"{name}(x) + {name}(2) * linear")(x, 1.0), ACTIVATIONS[name](x)
+    ours, theirs = evaluate(list(trees), {x: np.full(x.shape, 2.0, np.float32)})
+    np.testing.assert_allclose(ours, 2 * theirs, rtol=1e-6)
 
 
 def test_every_function_can_be_called():

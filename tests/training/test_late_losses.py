@@ -11,6 +11,7 @@ from brainstorm.handlers.native import NativeHandler
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import FullyConnected, Input, L2Decay, Loss, Mask, SquaredError
 from brainstorm.network import Network
+from brainstorm.scorers import MeanSquaredError
 from brainstorm.tools import evaluate
 from brainstorm.training import SgdStepper
 from brainstorm.training.late_losses import BATCHES
@@ -103,6 +104,21 @@ def test_padding_does_not_change_the_loss_per_step(size, penalty, handler):
     expected = 0.5 * np.mean(np.concatenate(targets) ** 2)
     assert trainer.logs["rolling_training.total_loss_per_step"] == pytest.approx([expected])
     assert evaluate(net, data)["total_loss_per_step"] == pytest.approx(expected)
+
+
+def test_scores_that_count_padding(caplog):
+    net, ones = masked_network(NumpyHandler(), penalty=False), [np.ones((n, 1)) for n in LENGTHS]
+    data = BucketedMinibatches(5, default=ones, targets=ones)
+    net.output_name = "Hidden.outputs.default"
+    known = evaluate(net, data, [MeanSquaredError(mask_name="mask")])["MeanSquaredError"]
+    assert (known, caplog.messages) == (0.5, [])
+    for _ in range(2):
+        assert evaluate(net, data, [MeanSquaredError()])["MeanSquaredError"] < 0.5
+    (message,) = caplog.messages
+    assert message == (
+        "scorer 'MeanSquaredError': 'mask' leaves steps out of the losses, but not out of this "
+        "score, which counts the padding. Write MeanSquaredError(..., mask_name='mask')."
+    )
 
 
 @pytest.mark.parametrize("steps", [1, 4])

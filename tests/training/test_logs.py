@@ -13,7 +13,7 @@ import pytest
 
 from brainstorm.errors import FileFormatError, TrainingError, UnknownPathError
 from brainstorm.training import Logs
-from brainstorm.training.logs import LONG
+from brainstorm.training.logs import LONG, Moment
 from brainstorm.training.number_list import NumberList
 from tests.trainings import refused
 
@@ -111,12 +111,24 @@ def test_json_is_strict(logs, tmp_path):
 def test_csv_has_a_column_per_path(logs, tmp_path):
     logs.to_csv(tmp_path / "logs.csv")
     assert (tmp_path / "logs.csv").read_text().splitlines() == [
-        "validation.total_loss,validation.Accuracy,validation.deep.a/b%2F,lr,Stopper",
-        "3.0,0.0,1,0,reached max_epochs=3",
-        "2.0,1.0,,1,",
-        "1.0,2.0,,2,",
-        "nan,,,,",
+        "entry,validation.total_loss,validation.Accuracy,validation.deep.a/b%2F,lr,Stopper",
+        "0,3.0,0.0,1,0,reached max_epochs=3",
+        "1,2.0,1.0,,1,",
+        "2,1.0,2.0,,2,",
+        "3,nan,,,,",
     ]
+
+
+def test_a_row_of_csv_is_an_epoch(tmp_path):
+    logs = Logs(rolling_training={"a": [1.0, 2.0]}, validation=[3, 4, 5], often=[6, 7], end=["x"])
+    for name, (timescale, interval) in {
+        "rolling_training": ("epoch", 1), "validation": ("epoch", 1), "end": ("epoch", 1),
+        "often": ("update", 3),
+    }.items():  # fmt: skip
+        logs.moments[name] = Moment(2, 6, timescale, interval)
+    logs.to_csv(tmp_path / "logs.csv")
+    rows = "epoch,rolling_training.a,validation,often,end 0,,3,, 1,1.0,4,6, 2,2.0,5,7,x"
+    assert (tmp_path / "logs.csv").read_text().split() == rows.split()
 
 
 def test_hdf5_round_trip(logs, tmp_path):
@@ -186,7 +198,7 @@ def test_long_logs_become_lists_of_numbers_and_read_the_same(tmp_path):
     assert json.loads(logs.to_json())["long"]["numbers"] == numbers
     logs.to_csv(tmp_path / "logs.csv")
     rows = list(csv.reader((tmp_path / "logs.csv").read_text().splitlines()))
-    assert [float(row[0]) for row in rows[1 : len(numbers) + 1]] == numbers
+    assert [float(row[1]) for row in rows[1 : len(numbers) + 1]] == numbers
     del logs["long"]["mixed"], logs["long"]["counts"]
     logs.save_as_hdf5(tmp_path / "logs.hdf5")
     assert Logs.load_hdf5(tmp_path / "logs.hdf5") == logs
@@ -210,7 +222,7 @@ def test_names_may_contain_dots(tmp_path):
     assert (logs["a.b.x.y"], logs["a.c.d"]) == ([1], [2])
     assert [logs[path] for path in logs.paths()] == [[1], [2]]
     logs.to_csv(tmp_path / "logs.csv")
-    assert (tmp_path / "logs.csv").read_text() == "a.b.x.y,a.c.d\n1,2\n"
+    assert (tmp_path / "logs.csv").read_text() == "entry,a.b.x.y,a.c.d\n0,1,2\n"
 
 
 @pytest.mark.parametrize("value", [5.0, "text", [b"a", b"b"], [1j]])

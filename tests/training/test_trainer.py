@@ -13,10 +13,12 @@ from brainstorm.data_iterators import DataIterator, Undivided
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import TrainingError, ValidationError
 from brainstorm.hooks import Hook, MonitorLoss, MonitorScores, StopAfterEpoch
-from brainstorm.scorers import Accuracy
+from brainstorm.layers import FullyConnected, Input, SquaredError
+from brainstorm.scorers import Accuracy, MeanSquaredError
 from brainstorm.training import AdamStepper, SgdStepper, Trainer
 from brainstorm.value_modifiers import ClipValues
 from tests import trainings
+from tests.networks import wire_loss
 from tests.training.test_continuing import DATA, full_trainer
 from tests.trainings import Call, Spy, refused
 
@@ -231,6 +233,20 @@ def test_what_is_wrong_is_refused_before_anything_happens(net, act, text):
     assert list(trainer.hooks) == ["Spy", "StopAfterEpoch"]
     trainer.add_hook(StopAfterEpoch(3, name="again"))
     assert [hook.priority for hook in trainer.hooks.values()] == [1, 2, 3]
+
+
+def test_data_that_nothing_reads_are_warned_of_once(caplog):
+    inp = Input(dict.fromkeys(("default", "targets", "w", "mask", "kept"), ("T", "B", 1)))
+    net = bs.Network.from_layer(wire_loss(inp, inp >> FullyConnected(1, "linear"), SquaredError))
+    net.initialize(0.0)
+    score, out = MeanSquaredError, "Out.outputs.predictions"
+    trainer = make_trainer(MonitorScores("valid", [score(out, "kept")]))
+    trainer.train_scorers = [score(out, mask_name="mask")]
+    data = Undivided(**dict.fromkeys(net.input_names, np.ones((1, 2, 1))))
+    for _ in range(2):
+        trainer.train(net, data, valid=data)
+    (message,) = caplog.messages
+    assert message.startswith("layer 'Input', output 'w': nothing reads these data. Connect them: ")
 
 
 @pytest.mark.parametrize(
