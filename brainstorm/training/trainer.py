@@ -20,7 +20,6 @@ from brainstorm.network.network import check_network
 from brainstorm.randomness import global_rnd
 from brainstorm.scorers import aggregate_losses_and_scores, merge_scores
 from brainstorm.scorers.base import check_scorers
-from brainstorm.structure.topology import warn_of_one_sequence, warn_of_single_steps
 from brainstorm.training.base_stepper import TrainingStepper
 from brainstorm.training.checkpoint import DataProgress, capture_part, load_run, save_run
 from brainstorm.training.logs import Logs
@@ -29,6 +28,7 @@ from brainstorm.training.signals import StopSignals
 from brainstorm.training.team import Team
 from brainstorm.training.trainer_checks import (
     check_data_names,
+    check_epoch,
     check_hook,
     check_is_idle,
     check_is_stepper,
@@ -241,16 +241,7 @@ class Trainer(ShownAsTree, Describable):
                 break
             if self._save_due(hooks, progress):
                 return True
-        iterator = progress.iters["training_data_iter"]
-        if progress.given == 0:
-            raise TrainingError(
-                f"Trainer.train, epoch {self.current_epoch_nr}: the training_data_iter "
-                f"({type(iterator).__name__}) gave no batch."
-            )
-        if not getattr(iterator, "gives_sequences", False):
-            warn_of_single_steps(net.layers, longest)
-            if progress.given == 1 and self.team.size == 1:
-                warn_of_one_sequence(net.layers, net.time_size, net.batch_size)
+        check_epoch(self, progress, longest)
         progress.in_epoch = False
         self.team.merge_statistics(net)
         scores = merge_scores(self.team.gather(progress.scores))

@@ -9,6 +9,7 @@ from brainstorm.constraints import one_of
 from brainstorm.data_iterators import DataIterator
 from brainstorm.errors import TrainingError, kind_of, shown
 from brainstorm.hooks.base import ROLES, Hook
+from brainstorm.structure.topology import warn_of_one_sequence, warn_of_single_steps
 from brainstorm.training.base_stepper import TrainingStepper
 
 
@@ -65,6 +66,23 @@ def check_data_names(net: Any, training_data_iter: Any) -> None:
         extra = _names(given - wanted)
         text += f" Leave out {extra}, or add it to the out_shapes of the Input layer."
     raise TrainingError(text)
+
+
+def check_epoch(trainer: Any, progress: Any, longest: int) -> None:
+    """Raise an error if an epoch had no batch; warn of data whose form is probably wrong.
+
+    `longest`: the largest number of time steps of its batches.
+    """
+    net, iterator = progress.net, progress.iters["training_data_iter"]
+    if progress.given == 0:
+        raise TrainingError(
+            f"Trainer.train, epoch {trainer.current_epoch_nr}: the training_data_iter "
+            f"({type(iterator).__name__}) gave no batch."
+        )
+    if not getattr(iterator, "gives_sequences", False):
+        warn_of_single_steps(net.layers, longest)
+        if progress.given == 1 and trainer.team.size == 1:
+            warn_of_one_sequence(net.layers, net.time_size, net.batch_size)
 
 
 def _names(names: Iterable[str]) -> str:
