@@ -32,6 +32,7 @@ from brainstorm.training.trainer_checks import (
     check_hook,
     check_is_idle,
     check_is_stepper,
+    check_named_data,
     keep_stepper_on,
 )
 from brainstorm.training.trainer_tree import trainer_tree
@@ -156,7 +157,8 @@ class Trainer(ShownAsTree, Describable):
         Raises:
             NetworkValidationError: `net` is no network.
             TrainingError: The trainer trains already; the data do not fit the network's inputs, or
-                there are none; or, after `resume`, it is another network, or data are missing.
+                there are none, or further data are no data iterator; or, after `resume`, it is
+                another network, or data are missing.
             IteratorValidationError: After `resume`, an iterator is of another kind or other data.
         """
         check_is_idle("train", self._progress, "another one. Use a second trainer for it.")
@@ -165,6 +167,7 @@ class Trainer(ShownAsTree, Describable):
             check_is_stepper(self.stepper)
             check_network("Trainer.train", net)
             check_data_names(net, training_data_iter)
+            check_named_data("train", named_data_iters)
             iters = {"training_data_iter": training_data_iter, **named_data_iters}
             self._train(net, self.team.divide(iters, self.ordered_hooks()))
 
@@ -261,7 +264,12 @@ class Trainer(ShownAsTree, Describable):
 
         Returns:
             The values that they logged; also kept in ``results``.
+
+        Raises:
+            ValidationError: There is no network, or further data are not a data iterator.
         """
+        check_network("Trainer.evaluate", net)
+        check_named_data("evaluate", named_data_iters)
         self.results = Logs()
         writers = [hook for hook in self.ordered_hooks() if hook.role == "writer"]
         hooks = RunningHooks(self, writers, net, self.results)

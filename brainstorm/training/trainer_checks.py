@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from brainstorm.constraints import one_of
 from brainstorm.data_iterators import DataIterator
-from brainstorm.errors import TrainingError, kind_of, shown
+from brainstorm.errors import TrainingError, ValidationError, kind_of, shown
 from brainstorm.hooks.base import ROLES, Hook
 from brainstorm.structure.topology import warn_of_one_sequence, warn_of_single_steps
+from brainstorm.tools.evaluation import check_iterator
 from brainstorm.training.base_stepper import TrainingStepper
+from brainstorm.utils import is_number
 
 
 def check_is_stepper(value: Any) -> None:
@@ -66,6 +68,18 @@ def check_data_names(net: Any, training_data_iter: Any) -> None:
         extra = _names(given - wanted)
         text += f" Leave out {extra}, or add it to the out_shapes of the Input layer."
     raise TrainingError(text)
+
+
+def check_named_data(method: str, iters: Mapping[str, Any]) -> None:
+    """Raise an error unless all further data of a training or evaluation are data iterators."""
+    for name, value in iters.items():
+        try:
+            check_iterator(f"Trainer.{method}, {name}", value)
+        except ValidationError as error:
+            hook = f"trainer.add_hook(StopAfterEpoch({value}))"
+            is_number_of_epochs = is_number(value) and "epoch" in name
+            hint = f" A hook sets the number of epochs: {hook}." * is_number_of_epochs
+            raise TrainingError(f"{error}{hint}") from None
 
 
 def check_epoch(trainer: Any, progress: Any, longest: int) -> None:
