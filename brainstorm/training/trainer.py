@@ -116,7 +116,7 @@ class Trainer(ShownAsTree, Describable):
         Raises:
             TrainingError: It is not a hook, or its name is taken.
         """
-        check_hook(hook, (*self.hooks, ROLLING, STATISTICS, INTERRUPTED))
+        check_hook(hook, self.hooks, (ROLLING, STATISTICS, INTERRUPTED))
         late = f"the hook {hook.__name__!r} during one. Add it before, so that it runs."
         check_is_idle("add_hook", self._progress, late)
         if hook.trainer not in (None, self):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from brainstorm.constraints import one_of
+from brainstorm.constraints import argument_names, one_of
 from brainstorm.data_iterators import DataIterator
 from brainstorm.errors import TrainingError, ValidationError, kind_of, shown
 from brainstorm.hooks.base import ROLES, Hook
@@ -30,7 +30,7 @@ def check_is_idle(method: str, progress: Any, got: str) -> None:
         raise TrainingError(f"Trainer.{method}: expected no training to be running, got {got}")
 
 
-def check_hook(hook: Any, taken: Collection[str]) -> None:
+def check_hook(hook: Any, hooks: Mapping[str, Hook], reserved: Collection[str]) -> None:
     """Raise an error unless something is a hook, with a role and a name that is not taken."""
     if not (isinstance(hook, Hook) and hasattr(hook, "__name__")):
         raise TrainingError(
@@ -38,10 +38,17 @@ def check_hook(hook: Any, taken: Collection[str]) -> None:
             f"ModifyStepperAttribute, a scorer by MonitorScores; a hook of your own derives "
             f"from brainstorm.hooks.Hook and calls super().__init__()."
         )
-    if hook.__name__ in taken:
+    name = hook.__name__
+    if name in (*hooks, *reserved):
+        remedy = ""
+        if name in hooks:
+            here, options = f"trainer.hooks[{name!r}]", argument_names(type(hook).__init__)
+            option = next((option for option in options if option in vars(hook)), "interval")
+            change = f"{here}.{option} = {shown(getattr(hook, option))}"
+            remedy = f" Or change the present one, as by {change}, or delete it: del {here}."
         raise TrainingError(
-            f"Trainer.add_hook: the name {hook.__name__!r} is taken. Give the hook another one: "
-            f"name='...'."
+            f"Trainer.add_hook: the name {name!r} is taken. Give the hook another one: name='...'."
+            f"{remedy}"
         )
     if hook.role not in (roles := one_of(*ROLES)):
         raise hook.fail("role", roles.expected, hook.role)

@@ -18,7 +18,7 @@ from brainstorm.training import AdamStepper, SgdStepper, Trainer
 from brainstorm.value_modifiers import ClipValues
 from tests import trainings
 from tests.training.test_continuing import DATA, full_trainer
-from tests.trainings import Call, Spy, refused
+from tests.trainings import Call, Spy, given, refused
 
 make_trainer = partial(trainings.make_trainer, epochs=2)
 
@@ -216,7 +216,11 @@ NO_STEPPER = "Trainer: expected a stepper such as SgdStepper(0.1), got {}. The "
          f"Trainer.evaluate, valid: {NO_DATA}, got NoneType."),
         (training(train_scorers=[3]), "scorers: expected a list such as [brainstorm.scorers."),
         (adding(object.__new__(Hook)), "from brainstorm.hooks.Hook and calls super().__init__()."),
-        (adding(StopAfterEpoch(3)), "the name 'StopAfterEpoch' is taken. Give the hook"),
+        (adding(StopAfterEpoch(3)),
+         "the name 'StopAfterEpoch' is taken. Give the hook another one: name='...'. Or change the "
+         "present one, as by trainer.hooks['StopAfterEpoch'].max_epochs = 3, or delete it: del "
+         "trainer.hooks['StopAfterEpoch']."),
+        (adding(given(Hook(), __name__="Spy")), "by trainer.hooks['Spy'].timescale = 'epoch', or"),
         (adding(StopAfterEpoch(3, "rolling_training")), "the name 'rolling_training' is taken"),
         (adding(StopAfterEpoch(3, "interrupted")), "the name 'interrupted' is taken"),
         (adding(3), "expected a hook, got 3. A schedule is used by"),
