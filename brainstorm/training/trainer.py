@@ -197,7 +197,7 @@ class Trainer(ShownAsTree, Describable):
                 if self._pending is not None:
                     global_rnd.__setstate__(self._pending["global_rnd"])
                     self._pending = None
-                stop = not progress.in_epoch and hooks.emit_first()
+                stop = not progress.in_epoch and hooks.emit_first(part is not None)
                 while not stop:
                     stop = self._run_epoch(progress, hooks)
         finally:
@@ -239,7 +239,7 @@ class Trainer(ShownAsTree, Describable):
                     net.apply_weight_modifiers()
             longest = max(longest, net.time_size)
             if not self.stepper.is_within_update:
-                stop = hooks.emit("update")
+                stop = bool(hooks.emit("update"))
             if stop:
                 break
             if self._save_due(hooks, progress):
@@ -252,7 +252,7 @@ class Trainer(ShownAsTree, Describable):
         hooks.record(ROLLING, averages, self.verbose)
         if statistics := net.dump_statistics():
             hooks.record(STATISTICS, statistics, self.verbose)
-        stop = hooks.emit("epoch") or stop
+        stop = bool(hooks.emit("epoch")) or stop
         return self._save_due(hooks, progress) or stop
 
     def evaluate(self, net: Any, **named_data_iters: Any) -> Logs:
