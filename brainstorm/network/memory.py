@@ -20,6 +20,7 @@ from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.generators import streams_of
+from brainstorm.structure.prediction import find_prediction
 from brainstorm.structure.summary import network_tree, summarize
 from brainstorm.utils import Named
 
@@ -162,6 +163,7 @@ class NetworkMemory(ShownAsTree, Seedable):
             by_pixel: Whether rows are the vectors along the last dimension, such as the pixels of
                 images, and not whole steps.
         """
+        find_prediction(self.layers, path)
         layer, _, port = path.partition(".")
         with self._buffer_manager.turn:
             array, structure = self.get(path), self.layers[layer].get_shape(port)

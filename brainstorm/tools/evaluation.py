@@ -24,6 +24,7 @@ from brainstorm.scorers import (
     merge_scores,
 )
 from brainstorm.structure.buffer_structure import BufferStructure
+from brainstorm.structure.prediction import find_prediction
 from brainstorm.structure.view_tree import find_array
 from brainstorm.utils import Array, as_array, is_number
 
@@ -257,6 +258,8 @@ def _structure_of(network: Any, path: str) -> BufferStructure:
 
 
 def _batch_axis(network: Any, path: str) -> int:
+    if isinstance(path, str) and path in network.layers:
+        find_prediction(network.layers, path)  # raises an error that names the layer's outputs
     find_array(network.buffer, path)  # raises an error if there is no such path
     if path.partition(".")[2].startswith(("inputs.", "outputs.", "internals.")):
         structure = _structure_of(network, path)
