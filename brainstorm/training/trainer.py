@@ -229,6 +229,7 @@ class Trainer(ShownAsTree, Describable):
             write_line(f"\n{'- ' * 12}Epoch {self.current_epoch_nr}{' -' * 12}")
         for _ in progress.batches():
             keep_stepper_on(net, self.stepper)
+            net.start_new_weight_modifiers()
             with uninterrupted(most=2, numbers=()):  # a step that was done counts
                 progress.begin_step()
                 self.team.step(self.stepper, progress.is_idle, self._signals.received)
