@@ -15,10 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from brainstorm.constraints import Constraint, instance, several
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError, unknown
 from brainstorm.training.hyperparameters import NON_NEGATIVE
 from brainstorm.utils import Array
+
+_PATHS = several(instance(str), "a list of paths")
 
 
 @dataclass(eq=False, repr=False)
@@ -68,6 +71,11 @@ class ParameterGroup(Describable):
 
     __argument_error__ = TrainingError
     __constraints__ = {
+        "paths": Constraint(
+            "a path such as 'Hidden.parameters.W', or a list of them",
+            lambda v: isinstance(v, str) or v in _PATHS,
+            convert=lambda v: v if isinstance(v, str) else list(v),
+        ),
         "learning_rate_factor": NON_NEGATIVE,
         "weight_decay": NON_NEGATIVE.or_none(),
     }
@@ -156,8 +164,9 @@ class GroupedParameters:
         slices = stepper.net.parameter_slices.items() if has_parts else ()
         self._places: list[tuple[str, slice]] = sorted(slices, key=lambda item: item[1].start)
         self.memory_of_parts: Array = stepper.handler.zeros((len(slices) * len(self._names),))
+        self._layers = stepper.net.layers
         self._normalizing = [
-            layer for layer in stepper.net.layers.values() if hasattr(layer, "keeps_statistics")
+            layer for layer in self._layers.values() if hasattr(layer, "keeps_statistics")
         ]
         zeros = np.zeros(len(slices))
         self._divide({name: np.asarray(weights.get(name, zeros)) for name in self._weight_names})
