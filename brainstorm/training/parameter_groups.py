@@ -194,7 +194,7 @@ class GroupedParameters:
 
     def _divide(self, weights: Mapping[str, Array]) -> None:
         """Find the parts, given the weights of each parameter."""
-        parts = find_parts(self._groups, self._places, weights)
+        parts = find_parts(self._groups, self._places, weights, self._layers)
         if self._learns and parts and all(self._groups[part.group].frozen for part in parts):
             raise TrainingError(
                 "ParameterGroup, frozen: expected parameters to train, got none: all are in frozen "
@@ -290,10 +290,23 @@ def _copy(stepper: Any, **changed: Any) -> Any:
     return copied
 
 
+def _hint(pattern: str, paths: Sequence[str], layers: Mapping[str, Any]) -> str:
+    """Return what to write in place of a pattern that matches no path, if that is known."""
+    name, _, parameter = pattern.partition(".")
+    full = f"{name}.parameters.{parameter}"
+    if any(_matches(path, full) for path in paths):
+        return f" Write {full!r}."
+    found = [layer for each, layer in layers.items() if fnmatchcase(each, name)]
+    shared = {path.partition(".")[0] for a in found for path in a.shared_parameters.values()}
+    owners = " and ".join(map(repr, sorted(shared)))
+    return f" It shares those of {owners}. Name that instead." if owners else ""
+
+
 def find_parts(
     groups: Sequence[ParameterGroup],
     places: Sequence[tuple[str, slice]],
     weights: Mapping[str, Array],
+    layers: Mapping[str, Any],
 ) -> list[Part]:
     """Return the parts of the parameters, which are equal in their group and their weights.
 
@@ -305,7 +318,8 @@ def find_parts(
         for pattern in group.patterns:
             if not any(_matches(path, pattern) for path, _ in places):
                 text = unknown("path of a parameter", pattern, sorted(path for path, _ in places))
-                raise TrainingError(f"ParameterGroup({group.paths!r}): {text}")
+                hint = _hint(pattern, [path for path, _ in places], layers)
+                raise TrainingError(f"ParameterGroup({group.paths!r}): {text}{hint}")
 
     def kind(index: int) -> tuple[Any, ...]:
         path = places[index][0]
