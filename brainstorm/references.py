@@ -243,7 +243,10 @@ def _prepared(
     for key, value in references.items():
         layers = list(structure) if key in _RESERVED else _find_layers(_checked(key), structure)
         if not layers and key not in _RESERVED:
-            raise NetworkValidationError(f"reference {key!r}: {unknown('layer', key, structure)}")
+            layer, dot, _ = key.partition(".")
+            nested = f" Write {{{layer!r}: {{{key.rpartition('.')[2]!r}: ...}}}}." if dot else ""
+            text = f"reference {key!r}: {unknown('layer', key, structure)}{nested}"
+            raise NetworkValidationError(text)
         given: dict[tuple[str, ...], Any] = {(key,): value}
         if isinstance(value, Mapping) and key != "fallback":
             _check_parameters(structure, layers, key, value, is_open and "*" in key)

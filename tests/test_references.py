@@ -165,6 +165,9 @@ def test_dictionaries_for_patterns_may_name_what_other_networks_have():
          "initialize(default=Gaussian(0.1), ...)."),
         ({1: 0}, "reference 1: expected a name or a pattern, got "),
         ({"Conv*": {2: 0}}, "reference 2: expected a name or a pattern, got "),
+        ({"Conv_1.parameters.W": 1, "default": 0},
+         "reference 'Conv_1.parameters.W': unknown layer 'Conv_1.parameters.W'. Choices are: "
+         "Input, Conv_1, Conv_2, Lstm, Loss. Write {'Conv_1': {'W': ...}}."),
         *(({key: 1, "default": 0}, f"reference {key!r}: unknown layer")
           for key in ("Conv", "onv_1", "conv_1", "Conv_1*x", "Conv.1", "Con[v]_1", "")),
     ],
