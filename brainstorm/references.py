@@ -335,10 +335,11 @@ def _the_only(found: Found, kind: str, layer: str, parameter: str) -> Any:
         if not any(_is_within(other, keys) and not _is_within(keys, other) for other, _ in found)
     ]
     if len(found) > 1:
+        name = kind if kind == "fallback" else parameter
         raise NetworkValidationError(
             f"expected one {kind} for '{layer}.{parameter}', got {len(found)}: from "
             f"{' and '.join(repr('.'.join(keys)) for keys, _ in found)}, none of which is more "
-            f"specific than the other in both names. Narrow the references until only one matches, "
-            f"or use 'default'."
+            f"specific than the other in both names. Name both in full: {{{layer!r}: {{{name!r}: "
+            f"...}}}}."
         )
     return found[0][1] if found else None

@@ -189,14 +189,18 @@ def test_what_is_unknown_or_missing_is_named(refs, text):
     ],
 )
 def test_more_than_one_initializer(refs, sources):
+    refs = dict(refs)
     kind = "fallback" if "fallback" in sources else "initializer"
+    name = "fallback" if kind == "fallback" else "W"
     with pytest.raises(NetworkValidationError) as error:
         initializers(**refs, default=0)
     assert str(error.value) == (
         f"expected one {kind} for 'Conv_1.W', got 2: from {sources}, none of which is more "
-        f"specific than the other in both names. Narrow the references until only one matches, or "
-        f"use 'default'."
+        "specific than the other in both names. Name both in full: "
+        f"{{'Conv_1': {{'{name}': ...}}}}."
     )
+    refs |= {layer: {name: 3, "bias": 1} for layer in ("Conv_1", "Conv_2")}  # follow the advice
+    assert 3 in flat(initializers(**refs, default=0))["Conv_1.W"]
 
 
 def test_wrong_values_name_the_reference():
