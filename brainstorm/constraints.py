@@ -145,7 +145,9 @@ def several(kind: Constraint, expected: str) -> Constraint:
     return Constraint(
         expected,
         lambda v: (
-            isinstance(v, Collection) and not isinstance(v, str) and all(x in kind for x in v)
+            isinstance(v, Collection)
+            and not isinstance(v, (str, Mapping))
+            and all(x in kind for x in v)
         ),
         convert=lambda v: [kind.convert(item) for item in v],
     )

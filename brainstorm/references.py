@@ -243,7 +243,10 @@ def _prepared(
     for key, value in references.items():
         layers = list(structure) if key in _RESERVED else _find_layers(_checked(key), structure)
         if not layers and key not in _RESERVED:
-            raise NetworkValidationError(f"reference {key!r}: {unknown('layer', key, structure)}")
+            layer, dot, _ = key.partition(".")
+            nested = f" Write {{{layer!r}: {{{key.rpartition('.')[2]!r}: ...}}}}." if dot else ""
+            text = f"reference {key!r}: {unknown('layer', key, structure)}{nested}"
+            raise NetworkValidationError(text)
         given: dict[tuple[str, ...], Any] = {(key,): value}
         if isinstance(value, Mapping) and key != "fallback":
             _check_parameters(structure, layers, key, value, is_open and "*" in key)
@@ -332,10 +335,11 @@ def _the_only(found: Found, kind: str, layer: str, parameter: str) -> Any:
         if not any(_is_within(other, keys) and not _is_within(keys, other) for other, _ in found)
     ]
     if len(found) > 1:
+        name = kind if kind == "fallback" else parameter
         raise NetworkValidationError(
             f"expected one {kind} for '{layer}.{parameter}', got {len(found)}: from "
             f"{' and '.join(repr('.'.join(keys)) for keys, _ in found)}, none of which is more "
-            f"specific than the other in both names. Narrow the references until only one matches, "
-            f"or use 'default'."
+            f"specific than the other in both names. Name both in full: {{{layer!r}: {{{name!r}: "
+            f"...}}}}."
         )
     return found[0][1] if found else None

@@ -252,7 +252,8 @@ class FreezeValues(ValueModifier):
 
     Args:
         weights: An array (or nested list) of the shape of the parameter, which is copied; `None`:
-            the values when a training starts, or at the first call by hand.
+            the values when a training starts (or goes on, if the modifier was set during it), or
+            at the first call by hand.
 
     Attributes:
         weights: The values; `None` before they are known. They are described, so that a network

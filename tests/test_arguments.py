@@ -183,7 +183,7 @@ ERRORS = {
         (hooks.EarlyStopper, "restore_best", np.array([True]), "True or False"),
         (hooks.SaveNetwork, "filename", 5, "a string or a path or None"),
         (hooks.StopOnNan, "logs_to_check", 5, "a string or a list of strings"),
-        (training.ParameterGroup, "paths", 5, "a string or a list of strings"),
+        (hooks.StopOnNan, "logs_to_check", {"loss": 1}, "a string or a list of strings"),
         (training.MultiStep, "steps", 5, "a list of increasing integers >= 1"),
         (bs.Trainer, "verbose", "no", "True or False"),
         (Minibatches, "drop_last", "no", "True or False"),

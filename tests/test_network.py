@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import brainstorm as bs
+from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import (
     BrainstormError,
     DescriptionError,
@@ -676,9 +677,19 @@ def test_the_name_of_an_output_is_a_text(wanted):
     for given in (wanted, ["Out.outputs.predictions", wanted]):
         with pytest.raises(NetworkValidationError, match=text):
             net.predict(data_for(net)["default"], output_name=given)
-    net.output_name = wanted
     with pytest.raises(NetworkValidationError, match=text):
-        net.predict(data_for(net)["default"])
+        net.output_name = wanted
+    assert net.output_name is None
+
+
+def test_a_name_of_no_output_is_refused_when_it_is_set():
+    net = build("lstm", FLOAT64)
+    description = get_description(net)
+    with pytest.raises(UnknownPathError, match="such as Out.outputs.predictions, Out.outputs.loss"):
+        net.output_name = "Out"
+    again = create_from_description({**description, "output_name": "Out"})  # an old file
+    assert again.output_name == "Out"
+    assert net.output_name is None
 
 
 class Tensor:

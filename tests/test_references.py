@@ -165,6 +165,9 @@ def test_dictionaries_for_patterns_may_name_what_other_networks_have():
          "initialize(default=Gaussian(0.1), ...)."),
         ({1: 0}, "reference 1: expected a name or a pattern, got "),
         ({"Conv*": {2: 0}}, "reference 2: expected a name or a pattern, got "),
+        ({"Conv_1.parameters.W": 1, "default": 0},
+         "reference 'Conv_1.parameters.W': unknown layer 'Conv_1.parameters.W'. Choices are: "
+         "Input, Conv_1, Conv_2, Lstm, Loss. Write {'Conv_1': {'W': ...}}."),
         *(({key: 1, "default": 0}, f"reference {key!r}: unknown layer")
           for key in ("Conv", "onv_1", "conv_1", "Conv_1*x", "Conv.1", "Con[v]_1", "")),
     ],
@@ -186,14 +189,18 @@ def test_what_is_unknown_or_missing_is_named(refs, text):
     ],
 )
 def test_more_than_one_initializer(refs, sources):
+    refs = dict(refs)
     kind = "fallback" if "fallback" in sources else "initializer"
+    name = "fallback" if kind == "fallback" else "W"
     with pytest.raises(NetworkValidationError) as error:
         initializers(**refs, default=0)
     assert str(error.value) == (
         f"expected one {kind} for 'Conv_1.W', got 2: from {sources}, none of which is more "
-        f"specific than the other in both names. Narrow the references until only one matches, or "
-        f"use 'default'."
+        "specific than the other in both names. Name both in full: "
+        f"{{'Conv_1': {{'{name}': ...}}}}."
     )
+    refs |= {layer: {name: 3, "bias": 1} for layer in ("Conv_1", "Conv_2")}  # follow the advice
+    assert 3 in flat(initializers(**refs, default=0))["Conv_1.W"]
 
 
 def test_wrong_values_name_the_reference():

@@ -70,6 +70,9 @@ def test_evaluate(net, batches, predictions):
     assert found["total_loss"] == pytest.approx((predictions[1] * M).sum() / N)
     assert found["Accuracy"] == pytest.approx(right.mean())
 
+    text = "^scorer 'Accuracy', out_name: output 'Output': expected the path of an output, such as"
+    with pytest.raises(UnknownPathError, match=text):
+        evaluate(net, batches, [Accuracy()], out_name="Output")
     net.output_name = "Output.outputs.predictions"
     found = evaluate(net, batches, [Accuracy()], mask_name="mask")
     assert found["Accuracy"] == pytest.approx((right * M).sum() / M.sum())
@@ -236,6 +239,7 @@ GROWS = "expected inputs, outputs or internals that grow with"
         ("Outpt.outputs.predictions", UnknownPathError, "unknown name 'Outpt'"),
         ("Output.parameters.W", UnknownPathError, "unknown name 'W'"),
         ("Output.outputs.x", UnknownPathError, "unknown name 'x'"),
+        ("Output", UnknownPathError, "such as Output.outputs.predictions, Output.outputs.loss."),
         (5, ValidationError, "extract: expected a path or a list of paths, got 5."),
         ([], ValidationError, r"extract: expected a path or a list of paths, got \[\]\."),
     ],

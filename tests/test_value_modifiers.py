@@ -20,7 +20,7 @@ from brainstorm.initializers import Gaussian
 from brainstorm.layers import FullyConnected
 from brainstorm.network import Network
 from tests.networks import build, classifier, data_for
-from tests.trainings import make_trainer
+from tests.trainings import Call, make_trainer
 
 
 @pytest.fixture(params=["numpy32", "numpy64", "debug"])
@@ -209,6 +209,18 @@ def test_each_training_freezes_the_values_that_it_finds():
         make_trainer(epochs=2).train(net, Minibatches(1, **data_for(net)))
         assert np.array_equal(net.get("Hidden.parameters.W"), before[0])
         assert not np.array_equal(net.get("Hidden.parameters.bias"), before[1])
+
+
+def test_a_hook_freezes_the_values_that_it_finds():
+    def freeze(epoch_nr, update_nr, net):
+        if update_nr == 2:
+            net.set_weight_modifiers({"Hidden": vm.FreezeValues()})
+            kept.append(net.get("Hidden.parameters.W"))
+
+    net, kept = Network.from_layer(classifier(FullyConnected(3, name="Hidden")), seed=1), []
+    net.initialize(Gaussian(0.5), seed=1)
+    make_trainer(Call(freeze), epochs=4).train(net, Minibatches(1, **data_for(net)))
+    assert np.array_equal(net.get("Hidden.parameters.W"), kept[0])
 
 
 @pytest.mark.parametrize(("cls", "name"), [(vm.MaskValues, "mask"), (vm.FreezeValues, "weights")])

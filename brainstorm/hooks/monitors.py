@@ -28,7 +28,7 @@ class _LayerMonitor(Hook):
         interval: int = 1,
         verbose: bool | None = None,
     ) -> None:
-        default = f"{self.prefix}_{layer_name}"
+        default = f"{self.prefix}_{layer_name}".replace(".", "_")  # no layer has dots: see start
         super().__init__(default if name is None else name, timescale, interval, verbose)
         self.layer_name = layer_name
 

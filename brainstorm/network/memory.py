@@ -16,6 +16,7 @@ from brainstorm.interrupts import uninterrupted
 from brainstorm.layers.base_layer import Layer
 from brainstorm.layers.loss_layer import LossLayerImpl
 from brainstorm.network.generators import streams_of
+from brainstorm.network.prediction import find_prediction
 from brainstorm.network.summary import network_tree, summarize
 from brainstorm.randomness import Seedable
 from brainstorm.structure.architecture import INPUT
@@ -162,6 +163,7 @@ class NetworkMemory(ShownAsTree, Seedable):
             by_pixel: Whether rows are the vectors along the last dimension, such as the pixels of
                 images, and not whole steps.
         """
+        find_prediction(self.layers, path)
         layer, _, port = path.partition(".")
         with self._buffer_manager.turn:
             array, structure = self.get(path), self.layers[layer].get_shape(port)

@@ -25,7 +25,7 @@ from brainstorm.network.files_2015 import arrays_of_2015
 from brainstorm.network.generators import get_generator_states, set_generator_states
 from brainstorm.network.parameters import misfits, put_values
 from brainstorm.network.passes import Data, NetworkPasses
-from brainstorm.network.prediction import Prediction, check_output_name
+from brainstorm.network.prediction import Prediction, check_output_name, find_prediction
 from brainstorm.network.topology import check_topology
 from brainstorm.network.tracing import Traces
 from brainstorm.randomness import RandomState
@@ -60,13 +60,10 @@ class Network(NetworkPasses, Describable):
         layers: Name to layer, in topological order.
         buffer: The tree of all buffers: ``net.buffer.Lstm.internals.Fb``.
         loss_layers: Names of the Loss layers.
-        output_name: Dotted path of the output for scorers and `predict`.
         initializers: Description of the last call of `initialize`.
         weight_modifiers: Layer to parameter to the modifiers to apply after each update.
         gradient_modifiers: The same for gradients, applied after each backward pass.
     """
-
-    output_name: str | None
 
     def __init__(
         self,
@@ -152,6 +149,17 @@ class Network(NetworkPasses, Describable):
             )
         manager = BufferManager(layout, hubs, handler)
         return cls(layers, manager, copy_containers(architecture), seed)
+
+    @property
+    def output_name(self) -> str | None:
+        """Dotted path of the output for scorers and `predict`, which is checked when it is set."""
+        return self._output_name
+
+    @output_name.setter
+    def output_name(self, name: str | None) -> None:
+        if check_output_name(name):
+            find_prediction(self.layers, name)
+        self._output_name = name
 
     # -- using a trained network ----------------------------------------------------------------
 
@@ -348,7 +356,7 @@ class Network(NetworkPasses, Describable):
         net.initializers = rest.pop("initializers", {})
         net.set_weight_modifiers(create_from_description(rest.pop("weight_modifiers", {})))
         net.set_gradient_modifiers(create_from_description(rest.pop("gradient_modifiers", {})))
-        net.output_name = rest.pop("output_name", None)
+        net._output_name = rest.pop("output_name", None)  # files with a wrong one can be loaded
         if rest:
             raise DescriptionError(f"a network has no {', '.join(map(repr, rest))}")
         return net

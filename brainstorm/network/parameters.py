@@ -37,6 +37,7 @@ class NetworkParameters(NetworkMemory):
     initializers: dict[str, Any]
     weight_modifiers: Modifiers
     gradient_modifiers: Modifiers
+    _started: Modifiers | None = None
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -160,8 +161,14 @@ class NetworkParameters(NetworkMemory):
 
     def start_weight_modifiers(self) -> None:
         """Pass the parameters to the weight modifiers before the first update of a training."""
+        self._started = self.weight_modifiers
         for layer, parameter, modifier in each_modifier(self.weight_modifiers):
             modifier.start(self.handler, self.buffer[layer].parameters[parameter])
+
+    def start_new_weight_modifiers(self) -> None:
+        """Do so for modifiers that were set during the training, before the next update."""
+        if self._started is not self.weight_modifiers:
+            self.start_weight_modifiers()
 
     def apply_weight_modifiers(self) -> None:
         """Apply the weight modifiers to the parameters."""

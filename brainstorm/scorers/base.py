@@ -180,10 +180,11 @@ def gather_losses_and_scores(
                 mask, by_pixel = net.get_rows(path, by_pixel=True), True
         elif steps < net.time_size * net.batch_size:
             _warn_of_padding(net, scorer, targets_of.rpartition(".")[2], loss_mask)
-        targets, predicted = (
-            net.get_rows(path, by_pixel)
-            for path in (targets_of, _output_path(net, scorer, out_name))
-        )
+        targets, path = net.get_rows(targets_of, by_pixel), _output_path(net, scorer, out_name)
+        try:
+            predicted = net.get_rows(path, by_pixel)
+        except (UnknownPathError, ValidationError) as error:
+            raise type(error)(f"scorer {scorer.__name__!r}, out_name: {error}") from None
         if mask is not None and by_pixel and len(targets) % len(mask) == 0:
             mask = mask.repeat(len(targets) // len(mask), axis=0)
         scores.setdefault(scorer.__name__, []).extend(_score(scorer, targets, predicted, mask))

@@ -16,6 +16,7 @@ from brainstorm.files import hdf5_file
 from brainstorm.interrupts import interruptible
 from brainstorm.network.network import check_network
 from brainstorm.network.parameters import put_values
+from brainstorm.network.prediction import find_prediction
 from brainstorm.randomness import RandomState
 from brainstorm.scorers import (
     aggregate_losses_and_scores,
@@ -257,6 +258,8 @@ def _structure_of(network: Any, path: str) -> BufferStructure:
 
 
 def _batch_axis(network: Any, path: str) -> int:
+    if isinstance(path, str) and path in network.layers:
+        find_prediction(network.layers, path)  # raises an error that names the layer's outputs
     find_array(network.buffer, path)  # raises an error if there is no such path
     if path.partition(".")[2].startswith(("inputs.", "outputs.", "internals.")):
         structure = _structure_of(network, path)

@@ -15,10 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from brainstorm.constraints import Constraint, instance, several
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError, unknown
 from brainstorm.training.hyperparameters import NON_NEGATIVE
 from brainstorm.utils import Array
+
+_PATHS = several(instance(str), "a list of paths")
 
 
 @dataclass(eq=False, repr=False)
@@ -68,6 +71,11 @@ class ParameterGroup(Describable):
 
     __argument_error__ = TrainingError
     __constraints__ = {
+        "paths": Constraint(
+            "a path such as 'Hidden.parameters.W', or a list of them",
+            lambda v: isinstance(v, str) or v in _PATHS,
+            convert=lambda v: v if isinstance(v, str) else list(v),
+        ),
         "learning_rate_factor": NON_NEGATIVE,
         "weight_decay": NON_NEGATIVE.or_none(),
     }
@@ -159,6 +167,10 @@ class GroupedParameters:
         self._normalizing = [
             layer for layer in stepper.net.layers.values() if hasattr(layer, "keeps_statistics")
         ]
+        self._shared = {
+            name: {path.partition(".")[0] for path in layer.shared_parameters.values()}
+            for name, layer in stepper.net.layers.items()
+        }
         zeros = np.zeros(len(slices))
         self._divide({name: np.asarray(weights.get(name, zeros)) for name in self._weight_names})
 
@@ -185,7 +197,7 @@ class GroupedParameters:
 
     def _divide(self, weights: Mapping[str, Array]) -> None:
         """Find the parts, given the weights of each parameter."""
-        parts = find_parts(self._groups, self._places, weights)
+        parts = find_parts(self._groups, self._places, weights, self._shared)
         if self._learns and parts and all(self._groups[part.group].frozen for part in parts):
             raise TrainingError(
                 "ParameterGroup, frozen: expected parameters to train, got none: all are in frozen "
@@ -202,8 +214,7 @@ class GroupedParameters:
             if next((g for g in self._groups if g.has(path)), _NO_GROUP).keep_statistics
         }
         for layer in self._normalizing:
-            owners = {path.partition(".")[0] for path in layer.shared_parameters.values()}
-            layer.keeps_statistics = not kept.isdisjoint({layer.name, *owners})
+            layer.keeps_statistics = not kept.isdisjoint({layer.name, *self._shared[layer.name]})
 
     def get_weights(self) -> dict[str, Array]:
         """Return the weights of each parameter, in the order of the flat array."""
@@ -281,10 +292,25 @@ def _copy(stepper: Any, **changed: Any) -> Any:
     return copied
 
 
+def _hint(pattern: str, paths: Sequence[str], shared: Mapping[str, set[str]]) -> str:
+    """Return what to write in place of a pattern that matches no path, if that is known.
+
+    `shared`: for each layer the ones whose parameters it shares.
+    """
+    name, _, parameter = pattern.partition(".")
+    full = f"{name}.parameters.{parameter}"
+    if any(_matches(path, full) for path in paths):
+        return f" Write {full!r}."
+    owners = {owner for layer in shared if fnmatchcase(layer, name) for owner in shared[layer]}
+    those = " and ".join(map(repr, sorted(owners)))
+    return f" It shares those of {those}. Name that instead." if those else ""
+
+
 def find_parts(
     groups: Sequence[ParameterGroup],
     places: Sequence[tuple[str, slice]],
     weights: Mapping[str, Array],
+    shared: Mapping[str, set[str]],
 ) -> list[Part]:
     """Return the parts of the parameters, which are equal in their group and their weights.
 
@@ -296,7 +322,8 @@ def find_parts(
         for pattern in group.patterns:
             if not any(_matches(path, pattern) for path, _ in places):
                 text = unknown("path of a parameter", pattern, sorted(path for path, _ in places))
-                raise TrainingError(f"ParameterGroup({group.paths!r}): {text}")
+                hint = _hint(pattern, [path for path, _ in places], shared)
+                raise TrainingError(f"ParameterGroup({group.paths!r}): {text}{hint}")
 
     def kind(index: int) -> tuple[Any, ...]:
         path = places[index][0]

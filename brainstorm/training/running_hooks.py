@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.errors import escaped
 from brainstorm.hooks.base import LOG, Hook, write_line
 from brainstorm.hooks.checkpoints import SaveCheckpoint
 from brainstorm.hooks.criteria import scorers_of
@@ -68,12 +69,21 @@ class RunningHooks:
         finally:
             _call(hook, hook.finalize, self._net, trainer.stepper, self._logs)
 
-    def emit_first(self) -> bool:
-        """Run the hooks before the first update; return whether one stopped the training."""
-        return self.emit("update", is_first=True) or self.emit("epoch", is_first=True)
+    def emit_first(self, is_resumed: bool) -> bool:
+        """Run the hooks before the first update; return whether one stopped the training.
 
-    def emit(self, timescale: str, is_first: bool = False) -> bool:
-        """Run the hooks that are due; return whether one of them stopped the training.
+        If updates were to be continued, that is logged: as a warning, unless the run was read from
+        a file, which a script does that is started again.
+        """
+        stopped = self.emit("update", is_first=True) or self.emit("epoch", is_first=True)
+        if stopped and self._trainer.current_update_nr:
+            causes = " and ".join(f"trainer.hooks[{n!r}] ({why})" for n, why in stopped.items())
+            text = f"Trainer.train made no update, because of {causes}. Change or delete the hook."
+            LOG.log(logging.INFO if is_resumed else logging.WARNING, escaped(text))
+        return bool(stopped)
+
+    def emit(self, timescale: str, is_first: bool = False) -> dict[str, Any]:
+        """Run the hooks that are due; return the reasons of those that stopped the training.
 
         When a continued training begins (`is_first`), hooks that have already run at the same
         counts and would do something twice are skipped; after updates also those that would now
@@ -87,14 +97,14 @@ class RunningHooks:
             for hook in self._others
             if hook.is_turn(timescale, count) and not (goes_on and self._is_done(hook, timescale))
         ]
-        stops = [self.fire(hook) for hook in due]
-        return any(stops)
+        fired = {hook.__name__: self.fire(hook) for hook in due}
+        return {name: reason for name, (stop, reason) in fired.items() if stop}
 
     def _is_done(self, hook: Hook, timescale: str) -> bool:
         return not hook.idempotent or (timescale == "update" and hook.ran_on == hook.occasion)
 
-    def fire(self, hook: Hook) -> bool:
-        """Call a hook and record what it returns; return whether it stopped the training."""
+    def fire(self, hook: Hook) -> tuple[bool, Any]:
+        """Call a hook and record what it returns; return whether it stopped, and the record."""
         trainer, team = self._trainer, self._trainer.team
         counts = trainer.current_epoch_nr, trainer.current_update_nr
         entry, stop = None, False
@@ -106,7 +116,7 @@ class RunningHooks:
         entry, stop = team.share((entry, stop))
         hook.ran_on = None if stop else hook.occasion
         self.record(hook.__name__, entry, hook.run_verbosity, hook.timescale, hook.interval)
-        return stop
+        return stop, entry
 
     def record(
         self, name: str, entry: Any, verbose: bool, timescale: str = "epoch", interval: int = 1

@@ -17,7 +17,6 @@ from brainstorm.handlers import Handler
 from brainstorm.hooks.base import ROLES, Hook, check_counts, write_line
 from brainstorm.interrupts import uninterrupted
 from brainstorm.network.network import check_network
-from brainstorm.network.topology import warn_of_one_sequence, warn_of_single_steps
 from brainstorm.randomness import global_rnd
 from brainstorm.scorers import aggregate_losses_and_scores, merge_scores
 from brainstorm.scorers.base import check_scorers
@@ -29,9 +28,11 @@ from brainstorm.training.signals import StopSignals
 from brainstorm.training.team import Team
 from brainstorm.training.trainer_checks import (
     check_data_names,
+    check_epoch,
     check_hook,
     check_is_idle,
     check_is_stepper,
+    check_named_data,
     keep_stepper_on,
 )
 from brainstorm.training.trainer_tree import trainer_tree
@@ -115,7 +116,7 @@ class Trainer(ShownAsTree, Describable):
         Raises:
             TrainingError: It is not a hook, or its name is taken.
         """
-        check_hook(hook, (*self.hooks, ROLLING, STATISTICS, INTERRUPTED))
+        check_hook(hook, self.hooks, (ROLLING, STATISTICS, INTERRUPTED))
         late = f"the hook {hook.__name__!r} during one. Add it before, so that it runs."
         check_is_idle("add_hook", self._progress, late)
         if hook.trainer not in (None, self):
@@ -156,7 +157,8 @@ class Trainer(ShownAsTree, Describable):
         Raises:
             NetworkValidationError: `net` is no network.
             TrainingError: The trainer trains already; the data do not fit the network's inputs, or
-                there are none; or, after `resume`, it is another network, or data are missing.
+                there are none, or further data are no data iterator; or, after `resume`, it is
+                another network, or data are missing.
             IteratorValidationError: After `resume`, an iterator is of another kind or other data.
         """
         check_is_idle("train", self._progress, "another one. Use a second trainer for it.")
@@ -165,6 +167,7 @@ class Trainer(ShownAsTree, Describable):
             check_is_stepper(self.stepper)
             check_network("Trainer.train", net)
             check_data_names(net, training_data_iter, self)
+            check_named_data("train", named_data_iters)
             iters = {"training_data_iter": training_data_iter, **named_data_iters}
             self._train(net, self.team.divide(iters, self.ordered_hooks()))
 
@@ -194,7 +197,7 @@ class Trainer(ShownAsTree, Describable):
                 if self._pending is not None:
                     global_rnd.__setstate__(self._pending["global_rnd"])
                     self._pending = None
-                stop = not progress.in_epoch and hooks.emit_first()
+                stop = not progress.in_epoch and hooks.emit_first(part is not None)
                 while not stop:
                     stop = self._run_epoch(progress, hooks)
         finally:
@@ -226,6 +229,7 @@ class Trainer(ShownAsTree, Describable):
             write_line(f"\n{'- ' * 12}Epoch {self.current_epoch_nr}{' -' * 12}")
         for _ in progress.batches():
             keep_stepper_on(net, self.stepper)
+            net.start_new_weight_modifiers()
             with uninterrupted(most=2, numbers=()):  # a step that was done counts
                 progress.begin_step()
                 self.team.step(self.stepper, progress.is_idle, self._signals.received)
@@ -236,21 +240,12 @@ class Trainer(ShownAsTree, Describable):
                     net.apply_weight_modifiers()
             longest = max(longest, net.time_size)
             if not self.stepper.is_within_update:
-                stop = hooks.emit("update")
+                stop = bool(hooks.emit("update"))
             if stop:
                 break
             if self._save_due(hooks, progress):
                 return True
-        iterator = progress.iters["training_data_iter"]
-        if progress.given == 0:
-            raise TrainingError(
-                f"Trainer.train, epoch {self.current_epoch_nr}: the training_data_iter "
-                f"({type(iterator).__name__}) gave no batch."
-            )
-        if not getattr(iterator, "gives_sequences", False):
-            warn_of_single_steps(net.layers, longest)
-            if progress.given == 1 and self.team.size == 1:
-                warn_of_one_sequence(net.layers, net.time_size, net.batch_size)
+        check_epoch(self, progress, longest)
         progress.in_epoch = False
         self.team.merge_statistics(net)
         scores = merge_scores(self.team.gather(progress.scores))
@@ -258,7 +253,7 @@ class Trainer(ShownAsTree, Describable):
         hooks.record(ROLLING, averages, self.verbose)
         if statistics := net.dump_statistics():
             hooks.record(STATISTICS, statistics, self.verbose)
-        stop = hooks.emit("epoch") or stop
+        stop = bool(hooks.emit("epoch")) or stop
         return self._save_due(hooks, progress) or stop
 
     def evaluate(self, net: Any, **named_data_iters: Any) -> Logs:
@@ -270,7 +265,12 @@ class Trainer(ShownAsTree, Describable):
 
         Returns:
             The values that they logged; also kept in ``results``.
+
+        Raises:
+            ValidationError: There is no network, or further data are not a data iterator.
         """
+        check_network("Trainer.evaluate", net)
+        check_named_data("evaluate", named_data_iters)
         self.results = Logs()
         writers = [hook for hook in self.ordered_hooks() if hook.role == "writer"]
         hooks = RunningHooks(self, writers, net, self.results)

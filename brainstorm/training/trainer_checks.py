@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from brainstorm.constraints import one_of
+from brainstorm.constraints import argument_names, one_of
 from brainstorm.data_iterators import DataIterator
-from brainstorm.errors import TrainingError, kind_of, shown
+from brainstorm.errors import TrainingError, ValidationError, kind_of, shown
 from brainstorm.hooks.base import ROLES, Hook
 from brainstorm.hooks.criteria import scorers_of
+from brainstorm.network.topology import warn_of_one_sequence, warn_of_single_steps
+from brainstorm.tools.evaluation import check_iterator
 from brainstorm.training.base_stepper import TrainingStepper
-from brainstorm.utils import warn_once
+from brainstorm.utils import is_number, warn_once
 
 
 def check_is_stepper(value: Any) -> None:
@@ -29,7 +31,7 @@ def check_is_idle(method: str, progress: Any, got: str) -> None:
         raise TrainingError(f"Trainer.{method}: expected no training to be running, got {got}")
 
 
-def check_hook(hook: Any, taken: Collection[str]) -> None:
+def check_hook(hook: Any, hooks: Mapping[str, Hook], reserved: Collection[str]) -> None:
     """Raise an error unless something is a hook, with a role and a name that is not taken."""
     if not (isinstance(hook, Hook) and hasattr(hook, "__name__")):
         raise TrainingError(
@@ -37,10 +39,17 @@ def check_hook(hook: Any, taken: Collection[str]) -> None:
             f"ModifyStepperAttribute, a scorer by MonitorScores; a hook of your own derives "
             f"from brainstorm.hooks.Hook and calls super().__init__()."
         )
-    if hook.__name__ in taken:
+    name = hook.__name__
+    if name in (*hooks, *reserved):
+        remedy = ""
+        if name in hooks:
+            here, options = f"trainer.hooks[{name!r}]", argument_names(type(hook).__init__)
+            option = next((option for option in options if option in vars(hook)), "interval")
+            change = f"{here}.{option} = {shown(getattr(hook, option))}"
+            remedy = f" Or change the present one, as by {change}, or delete it: del {here}."
         raise TrainingError(
-            f"Trainer.add_hook: the name {hook.__name__!r} is taken. Give the hook another one: "
-            f"name='...'."
+            f"Trainer.add_hook: the name {name!r} is taken. Give the hook another one: name='...'."
+            f"{remedy}"
         )
     if hook.role not in (roles := one_of(*ROLES)):
         raise hook.fail("role", roles.expected, hook.role)
@@ -84,6 +93,35 @@ def _warn_of_unread_data(net: Any, trainer: Any) -> None:
             f"inp - {name!r} >> layer, or inp - {name!r} >> 'mask' - layer; or name them in a "
             f"scorer. If a hook of your own reads them, this may be ignored.",
         )
+
+
+def check_named_data(method: str, iters: Mapping[str, Any]) -> None:
+    """Raise an error unless all further data of a training or evaluation are data iterators."""
+    for name, value in iters.items():
+        try:
+            check_iterator(f"Trainer.{method}, {name}", value)
+        except ValidationError as error:
+            hook = f"trainer.add_hook(StopAfterEpoch({value}))"
+            is_number_of_epochs = is_number(value) and "epoch" in name
+            hint = f" A hook sets the number of epochs: {hook}." * is_number_of_epochs
+            raise TrainingError(f"{error}{hint}") from None
+
+
+def check_epoch(trainer: Any, progress: Any, longest: int) -> None:
+    """Raise an error if an epoch had no batch; warn of data whose form is probably wrong.
+
+    `longest`: the largest number of time steps of its batches.
+    """
+    net, iterator = progress.net, progress.iters["training_data_iter"]
+    if progress.given == 0:
+        raise TrainingError(
+            f"Trainer.train, epoch {trainer.current_epoch_nr}: the training_data_iter "
+            f"({type(iterator).__name__}) gave no batch."
+        )
+    if not getattr(iterator, "gives_sequences", False):
+        warn_of_single_steps(net.layers, longest)
+        if progress.given == 1 and trainer.team.size == 1:
+            warn_of_one_sequence(net.layers, net.time_size, net.batch_size)
 
 
 def _names(names: Iterable[str]) -> str:

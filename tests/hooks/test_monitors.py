@@ -122,6 +122,8 @@ def test_unknown_layer(monitor, train):
         r"Did you mean 'Hidden'",
     ):
         train(monitor("Hiden", name="m"))
+    with pytest.raises(UnknownPathError, match="unknown layer 'Hidden.parameters.W'"):
+        train(monitor("Hidden.parameters.W"))
 
 
 def test_loss_and_scores(train, net, batches):

@@ -326,7 +326,7 @@ RATE = bs.hooks.ModifyStepperAttribute(lambda *counts: 0.1, name="rate")
     ("hooks", "valid", "file", "text"),
     [
         ([RATE], None, "run", "[Trainer.hooks][rate][ModifyStepperAttribute.schedule]: a func"),
-        ([], [1, 2], "run", "(SaveCheckpoint), valid: expected a DataIterator"),
+        ([], lambda handler: iter(()), "run", "(SaveCheckpoint), valid: expected a DataIterator"),
         ([], None, "nowhere/run", "filename: expected a file in a folder that exists"),
     ],
 )

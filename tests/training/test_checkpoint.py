@@ -252,7 +252,7 @@ def test_what_was_refused_can_be_tried_again(run_file):
         text = f"Trainer.train, data iterator {name!r}: SequenceChunks: expected a "
         with refused(text, IteratorValidationError):
             again.train(again.net, **iters)
-    for missing in ({}, {"valid": None}):
+    for missing in ({}, {"valid": lambda handler=None: iter(())}):
         with refused(
             "Trainer.train: expected the data iterators training_data_iter, valid as in the run "
             "that is continued, got no valid.",

@@ -104,6 +104,21 @@ def test_a_new_stepper_and_another_network_begin_without_a_state(net):
         assert trainer.stepper.steps == 4
 
 
+def test_a_training_without_an_update_says_which_hook_ended_it(net, batches, tmp_path, caplog):
+    trainer = make_trainer(SaveCheckpoint(tmp_path / "run"), epochs=1)
+    trainer.train(net, batches)
+    assert not caplog.records
+    resumed = Trainer.resume(tmp_path / "run")
+    for each, level in ((trainer, "WARNING"), (resumed, "INFO")):
+        with caplog.at_level("INFO"):
+            each.train(each.net, batches)
+        assert (caplog.records[-1].levelname, caplog.messages[-1]) == (
+            level,
+            "Trainer.train made no update, because of trainer.hooks['StopAfterEpoch'] (reached "
+            "max_epochs=1). Change or delete the hook.",
+        )
+
+
 class KeepCopies(Hook):
     """Copies the trainer in the second epoch, and ends it with an error."""
 

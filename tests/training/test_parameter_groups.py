@@ -32,6 +32,12 @@ def network(handler=None):
     return trainable(FullyConnected(6, "tanh", name="Dense"), Lstm(5, name="Lstm"), handler=handler)
 
 
+def sharing():
+    first, second = FullyConnected(6, name="A"), FullyConnected(6, name="Bq")
+    second.share_parameters_with(first)
+    return trainable(FullyConnected(6), first, second)
+
+
 def batch(number):
     return batch_for(3, 4, number)
 
@@ -272,6 +278,19 @@ def test_groups_that_fit_nothing_are_refused_and_the_others_stay():
             lambda: grouped(SgdStepper(), ParameterGroup("Dens")).start(network()),
             "ParameterGroup('Dens'): unknown path of a parameter 'Dens'. Choices are: "
             "Dense.parameters.W, Dense.parameters.bias, ",
+        ),
+        (
+            lambda: grouped(SgdStepper(), ParameterGroup("Dense.W")).start(network()),
+            " Write 'Dense.parameters.W'.",
+        ),
+        (
+            lambda: grouped(SgdStepper(), ParameterGroup("B*")).start(sharing()),
+            " It shares those of 'A'. Name that instead.",
+        ),
+        (
+            lambda: ParameterGroup({"Dense": "bias"}, frozen=True),
+            "ParameterGroup.paths: expected a path such as 'Hidden.parameters.W', or a list of "
+            "them, got {'Dense': 'bias'}.",
         ),
         (
             lambda: grouped(SgdStepper(), FROZEN, ParameterGroup("Dense")).start(network()),

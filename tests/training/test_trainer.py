@@ -20,7 +20,7 @@ from brainstorm.value_modifiers import ClipValues
 from tests import trainings
 from tests.networks import wire_loss
 from tests.training.test_continuing import DATA, full_trainer
-from tests.trainings import Call, Spy, refused
+from tests.trainings import Call, Spy, given, refused
 
 make_trainer = partial(trainings.make_trainer, epochs=2)
 
@@ -193,6 +193,7 @@ DATA_OF_INPUT = (
     "Trainer.train, training_data_iter (Undivided): expected data for 'default', 'targets'"
 )
 X, Y = DATA.data.values()
+NO_DATA = "expected a data iterator, such as Minibatches(100, default=x, targets=y)"
 NO_STEPPER = "Trainer: expected a stepper such as SgdStepper(0.1), got {}. The "
 
 
@@ -208,9 +209,20 @@ NO_STEPPER = "Trainer: expected a stepper such as SgdStepper(0.1), got {}. The "
         (training(incomplete()), "calls super().__init__(shapes, length)."),
         *((training(incomplete(data_shapes={"default": (3,), "targets": (1,)}, **more)),
            "(Empty): expected a data iterator, such as Mini") for more in ({}, {"_length": 1})),
+        (lambda trainer, net: trainer.train(net, DATA, valid=(X, Y)),
+         f"Trainer.train, valid: {NO_DATA}, got tuple."),
+        (lambda trainer, net: trainer.train(net, DATA, epochs=3),
+         f"Trainer.train, epochs: {NO_DATA}, got int. A hook sets the number of epochs: "
+         "trainer.add_hook(StopAfterEpoch(3))."),
+        (lambda trainer, net: trainer.evaluate(net, valid=None),
+         f"Trainer.evaluate, valid: {NO_DATA}, got NoneType."),
         (training(train_scorers=[3]), "scorers: expected a list such as [brainstorm.scorers."),
         (adding(object.__new__(Hook)), "from brainstorm.hooks.Hook and calls super().__init__()."),
-        (adding(StopAfterEpoch(3)), "the name 'StopAfterEpoch' is taken. Give the hook"),
+        (adding(StopAfterEpoch(3)),
+         "the name 'StopAfterEpoch' is taken. Give the hook another one: name='...'. Or change the "
+         "present one, as by trainer.hooks['StopAfterEpoch'].max_epochs = 3, or delete it: del "
+         "trainer.hooks['StopAfterEpoch']."),
+        (adding(given(Hook(), __name__="Spy")), "by trainer.hooks['Spy'].timescale = 'epoch', or"),
         (adding(StopAfterEpoch(3, "rolling_training")), "the name 'rolling_training' is taken"),
         (adding(StopAfterEpoch(3, "interrupted")), "the name 'interrupted' is taken"),
         (adding(3), "expected a hook, got 3. A schedule is used by"),
