@@ -111,7 +111,8 @@ class Lane(Primitives):
     def _new_memo(self) -> Memo:
         """Return an empty cache, which does not keep this object and its memory alive."""
         me = weakref.proxy(self)
-        return Memo(functools.partial(Lane._execute, me), functools.partial(Lane._build, me))
+        make_executor = functools.partial(Lane._make_executor, me)
+        return Memo(make_executor, functools.partial(Lane._build, me))
 
     # -- op-trees ----------------------------------------------------------------------------
 
@@ -129,7 +130,7 @@ class Lane(Primitives):
             raise UnsupportedError("there is no kernel for the formula")
         return calls
 
-    def _execute(self, program: Program) -> CompiledProgram | None:
+    def _make_executor(self, program: Program) -> CompiledProgram | None:
         workspace = functools.partial(Lane.workspace, self, "formulas")
         operation = functools.partial(Lane._operations, self)
         try:

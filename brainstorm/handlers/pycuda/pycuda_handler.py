@@ -96,8 +96,8 @@ class PyCudaHandler(Lowering):
         self._modules = modules_of(device)
         self._blas = PROVIDERS[cublas](self._device, compute)
         self._cudnn = Cudnn.found(self._device, compute)
-        execute = functools.partial(DeviceProgram, device=self._device)
-        self._memo = Memo(execute, self._build_program)
+        make_executor = functools.partial(DeviceProgram, device=self._device)
+        self._memo = Memo(make_executor, self._build_program)
         #: Memory to the matrices in it, by their places: what they are rounded to.
         self._halves: weakref.WeakKeyDictionary[Memory, dict[Any, DeviceArray]]
         self._halves = weakref.WeakKeyDictionary()
