@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from brainstorm.handlers.base_activations import activation_formula
+from brainstorm.handlers.executor import Executor
 from brainstorm.handlers.numpy_memory import address_of, aligned_zeros
-from brainstorm.handlers.program_specializer import ProgramSpecializer
 from brainstorm.handlers.pycuda.blas import Product
 from brainstorm.handlers.pycuda.elements import converting_walk, element_walk
 from brainstorm.handlers.pycuda.fusing import Piece, fused
@@ -147,9 +147,7 @@ def _pieces(
     program: Program, x: np.ndarray, outputs: list[Any], accumulate: bool
 ) -> Iterator[Piece]:
     given = [address_of(array) for array in (x, *outputs)]
-    special = ProgramSpecializer(program, 1).specialize(
-        [x], outputs, (accumulate,) * len(outputs), given
-    )
+    special = Executor(program, 1).specialize([x], outputs, (accumulate,) * len(outputs), given)
     for part, places in special.placed(given):
         if isinstance(part, Loops):
             for walk in walks_of(part, places):

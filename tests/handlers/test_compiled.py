@@ -6,7 +6,7 @@ import pytest
 from brainstorm.errors import HandlerValidationError, ValidationError
 from brainstorm.handlers import NativeHandler, binding, compiler
 from brainstorm.handlers.native import programs
-from brainstorm.handlers.native.programs import CompiledProgram
+from brainstorm.handlers.native.programs import NativeExecutor
 from brainstorm.handlers.numpy_memory import overlap
 from brainstorm.optree import (
     Variable,
@@ -24,7 +24,7 @@ from tests.handlers.running import LAYOUTS, in_threads, needs_compiler, speciali
 pytestmark = needs_compiler
 
 
-class compiled(CompiledProgram):
+class compiled(NativeExecutor):
     """Computes a program with C."""
 
     def __call__(self, inputs, outputs, accumulate=()):
@@ -233,5 +233,5 @@ def test_shapes_and_types_that_do_not_fit(shape, dtype, error, text):
 
 def test_source_can_be_printed():
     zeros = [np.zeros(3, np.float32)]
-    text = CompiledProgram(linearise([Variable((3,)) + 1])).source(zeros, zeros)
+    text = NativeExecutor(linearise([Variable((3,)) + 1])).source(zeros, zeros)
     assert "const float v0 = (float)(r0 + ((float)1.0));" in text

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from brainstorm.handlers import compiler
+from brainstorm.handlers.executor import Executor
 from brainstorm.handlers.native.calls import Kernel
 from brainstorm.handlers.numpy_memory import address_of
-from brainstorm.handlers.program_specializer import ProgramSpecializer
 from brainstorm.handlers.specialized_program import Loops
 from brainstorm.optree.loops import Loop
 from brainstorm.optree.program import Step
@@ -40,15 +40,15 @@ def _quietly(function: Any, *operands: Array, **options: Any) -> None:
         function(*operands, **options)
 
 
-class CompiledProgram(ProgramSpecializer):
+class NativeExecutor(Executor):
     """Turns a program and arrays into calls; not for several Python threads at a time.
 
     Results have the same bits for the same number of threads.
 
     Args:
-        *given: What `ProgramSpecializer` takes.
+        *given: What `Executor` takes.
         operation: Returns the calls for a step that is no loop, as `numpy_calls` does.
-        **options: Of `ProgramSpecializer`, by name.
+        **options: Of `Executor`, by name.
     """
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from brainstorm.handlers.program_specializer import ProgramSpecializer
+from brainstorm.handlers.executor import Executor
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.driver import Device
 from brainstorm.handlers.pycuda.fusing import Piece
@@ -16,7 +16,7 @@ from brainstorm.optree.program import Program
 from brainstorm.utils import Arrays
 
 
-class DeviceProgram(ProgramSpecializer):
+class DeviceExecutor(Executor):
     """Turns a program and arrays into pieces of an operation."""
 
     def __init__(self, program: Program, device: Device) -> None:

@@ -21,7 +21,7 @@ from brainstorm.utils import Array
 MOST_SPECIALIZED = 32
 
 
-class ProgramSpecializer:
+class Executor:
     """Base of executors of a program that are made of compiled loops.
 
     Args:
