@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks import THREADS
 from benchmarks.timing import seconds_of_others, take_turns
-from brainstorm.handlers.native.programs import CompiledProgram
+from brainstorm.handlers.native.programs import NativeExecutor
 from brainstorm.optree import Expression, Program, Variable, gradients, linearise
 from brainstorm.optree import functions as fn
 
@@ -57,7 +57,7 @@ def runner(trees: list[Expression], seed: int = 0) -> Callable[[], None]:
 
 
 def _call(program: Program, inputs: list[Any], outputs: list[Any]) -> Callable[[], None]:
-    executor = CompiledProgram(program, threads=THREADS)
+    executor = NativeExecutor(program, threads=THREADS)
     (kernel,) = executor.calls(inputs, outputs, (False,) * len(outputs))
     kernel.keep = kernel.keep, inputs, outputs  # calls do not keep their arrays alive
     kernel()

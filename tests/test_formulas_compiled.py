@@ -10,7 +10,7 @@ import pytest
 
 from brainstorm import value_modifiers as modifiers
 from brainstorm.handlers import NumpyHandler, compiler
-from brainstorm.handlers.native.programs import CompiledProgram
+from brainstorm.handlers.native.programs import NativeExecutor
 from brainstorm.testing import LayerHarness, build_layer
 from tests.layers.cases import CASES, Case
 from tests.trainings import LEARNING
@@ -42,7 +42,7 @@ class TwinHandler(NumpyHandler):
         expected = [out.copy() for out in outputs]
         for out, old in zip(outputs, before, strict=True):
             out[...] = old
-        executor = CompiledProgram(program, threads=1)
+        executor = NativeExecutor(program, threads=1)
         for call in executor.calls(inputs, outputs, tuple(accumulate)):
             call()
         for out, value in zip(outputs, expected, strict=True):

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from brainstorm.handlers.base_activations import activation_formula
+from brainstorm.handlers.bound_program import Loops
+from brainstorm.handlers.executor import Executor
 from brainstorm.handlers.numpy_memory import address_of, aligned_zeros
-from brainstorm.handlers.program_specializer import ProgramSpecializer
 from brainstorm.handlers.pycuda.blas import Product
 from brainstorm.handlers.pycuda.elements import converting_walk, element_walk
 from brainstorm.handlers.pycuda.fusing import Piece, fused
@@ -22,7 +23,6 @@ from brainstorm.handlers.pycuda.modules import FILES, Kernel, file_source, loop_
 from brainstorm.handlers.pycuda.recurrence_parts import CLUSTERED, LoopsPart, ProductPart
 from brainstorm.handlers.pycuda.recurrences import Recurrence
 from brainstorm.handlers.pycuda.structures import structure_of
-from brainstorm.handlers.specialized_program import Loops
 from brainstorm.optree import Formula, Program, formula
 from brainstorm.optree import functions as fn
 from brainstorm.optree.activations import ACTIVATIONS
@@ -147,10 +147,8 @@ def _pieces(
     program: Program, x: np.ndarray, outputs: list[Any], accumulate: bool
 ) -> Iterator[Piece]:
     given = [address_of(array) for array in (x, *outputs)]
-    special = ProgramSpecializer(program, 1).specialize(
-        [x], outputs, (accumulate,) * len(outputs), given
-    )
-    for part, places in special.placed(given):
+    bound = Executor(program, 1).bound([x], outputs, (accumulate,) * len(outputs), given)
+    for part, places in bound.placed(given):
         if isinstance(part, Loops):
             for walk in walks_of(part, places):
-                yield Piece.of_loop(walk, (special, outputs))
+                yield Piece.of_loop(walk, (bound, outputs))

@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from brainstorm.handlers.numpy_memory import steps_of
+from brainstorm.handlers.bound_program import BoundProgram, BoundStage, Place
+from brainstorm.handlers.numpy_memory import ALIGNMENT, steps_of
 from brainstorm.handlers.overlaps import Overlaps, find_conflicts
 from brainstorm.optree.collapse import Axes, collapse
 from brainstorm.optree.loops import (
@@ -44,72 +45,6 @@ from brainstorm.utils import Array
 PARALLEL_WORK, EXPENSIVE = 200_000, 10
 
 
-class Place(NamedTuple):
-    """A view, and which of the program's arrays it is a view of."""
-
-    base: int
-    view: Array
-
-    def over(self, domain: tuple[int, ...]) -> Place:
-        """Return the place with the view broadcast to a shape."""
-        if self.view.shape == domain:
-            return self
-        return Place(self.base, np.broadcast_to(self.view, domain))
-
-
-class Alone(NamedTuple):
-    """A step that is not a loop, with arrays."""
-
-    step: Step
-    reads: list[Place]
-    writes: list[Place]
-
-    @property
-    def reads_all(self) -> list[bool]:
-        """For each write, whether everything is read before anything is written."""
-        return [True]
-
-
-class Bound(NamedTuple):
-    """A stage with arrays."""
-
-    loop: Loop
-    axes: Axes
-    reads: list[Place]
-    writes: list[Place]
-    threads: int
-    chunks: int
-    constants: Sequence[float] = ()
-
-    @property
-    def numbers(self) -> list[int]:
-        """The arguments of the C function other than addresses."""
-        flat = [n for strides in self.axes.strides for n in strides]
-        bits = np.array(self.constants, np.float64).view(np.int64).tolist()
-        return [self.threads, self.chunks, *self.axes.sizes, *flat, *bits]
-
-    @property
-    def reads_all(self) -> list[bool]:
-        """See `Alone`."""
-        return [bool(write.reduction) for write in self.loop.writes]
-
-
-class Binding(NamedTuple):
-    """A program in stages, with arrays.
-
-    Attributes:
-        stages: The stages, in order.
-        arrays: The arrays of its places: inputs, outputs, and `buffers`.
-        buffers: The new arrays.
-        keeps_zeros: Whether parts of the new arrays are never written, and must stay zero.
-    """
-
-    stages: list[Bound | Alone]
-    arrays: list[Array]
-    buffers: list[Array]
-    keeps_zeros: bool
-
-
 def bind(
     staged: StagedProgram,
     inputs: Sequence[Array],
@@ -118,8 +53,9 @@ def bind(
     overlaps: Overlaps,
     threads: int,
     new: Callable[[tuple[int, ...], Any], Array],
-) -> Binding:
-    """Give a program in stages arrays.
+    workspace: Callable[[int], np.ndarray] | None,
+) -> BoundProgram:
+    """Return a program in stages with arrays.
 
     Outputs that would be written before all reads of their memory are computed in new arrays, which
     are copied to them at the end.
@@ -132,6 +68,8 @@ def bind(
         overlaps: Those of the arrays.
         threads: The largest number of threads.
         new: Returns an array of zeros of a shape and type, for what lies between the stages.
+        workspace: Returns memory of so many bytes that other calls may overwrite, which replaces
+            these arrays, unless parts are never written and must stay zero; None: there is none.
 
     Raises:
         NotRenderableError: If there is no C type for an array's elements.
@@ -142,9 +80,23 @@ def bind(
         stages = binder.run()
         found = find_conflicts(stages, len(inputs), overlaps) - protected
         if not found:
-            buffers = binder.arrays[len(inputs) + len(outputs) :]
-            return Binding(stages, binder.arrays, buffers, binder.keeps_zeros)
+            break
         protected |= found
+    buffers = binder.arrays[len(inputs) + len(outputs) :]
+    nbytes = sum(array.nbytes for array in buffers)
+    if workspace is not None and buffers and not binder.keeps_zeros:
+        buffers, nbytes = _in_workspace(buffers, workspace), 0
+    return BoundProgram(stages, binder.arrays, buffers, nbytes)
+
+
+def _in_workspace(arrays: Sequence[Array], workspace: Callable[[int], np.ndarray]) -> list[Array]:
+    """Return arrays like these, placed one after the other in the workspace."""
+    stops = np.cumsum([-(-array.nbytes // ALIGNMENT) * ALIGNMENT for array in arrays]).tolist()
+    memory = workspace(stops[-1])
+    return [
+        memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+        for start, array in zip([0, *stops], arrays, strict=False)
+    ]
 
 
 class _Binder:
@@ -165,7 +117,7 @@ class _Binder:
         self.arrays = [*inputs, *outputs]
         self.places = {i: Place(i, array) for i, array in enumerate(inputs)}
         self.targets = [Place(len(inputs) + k, out) for k, out in enumerate(outputs)]
-        self.stages: list[Bound | Alone] = []
+        self.stages: list[BoundStage] = []
         for k in sorted(protected):
             self.targets[k] = self.new(outputs[k].shape, self.dtype(self.program.outputs[k]))
         self.home: dict[int, int] = {}
@@ -198,7 +150,7 @@ class _Binder:
                     return
         self.places[value] = self.new(self.program.shape_of(value), self.dtype(value))
 
-    def run(self) -> list[Bound | Alone]:
+    def run(self) -> list[BoundStage]:
         for stage in self.staged.stages:
             if isinstance(stage, Step):
                 self.stages.append(self.bind_alone(stage))
@@ -276,7 +228,7 @@ class _Binder:
         start = sum(self.program.shape_of(x)[axis] for x in step.values[: root.place])
         return Place(base, array[(slice(None),) * axis + (slice(start, start + shape[axis]),)])
 
-    def bind_alone(self, step: Step) -> Alone:
+    def bind_alone(self, step: Step) -> BoundStage:
         """Bind a step that is not a loop; operands other than indices get its working type."""
         places = [self.place(x) for x in step.values]
         values = [i for i in range(len(places)) if i not in step.operator.index_operands]
@@ -286,7 +238,7 @@ class _Binder:
             if place.view.dtype != step.dtype:
                 places[i] = self.new(place.view.shape, step.dtype)
                 self.copy(place, places[i], False)
-        return Alone(step, places, [self.places[step.result]])
+        return BoundStage(step, places, [self.places[step.result]])
 
     @staticmethod
     def check_exact(step: Step, types: Sequence[Any]) -> None:
@@ -300,7 +252,7 @@ class _Binder:
 
     # -- loops -------------------------------------------------------------------------------
 
-    def bind(self, stage: Stage, roots: list[Root]) -> Bound:
+    def bind(self, stage: Stage, roots: list[Root]) -> BoundStage:
         reads = [self.place(leaf).over(stage.domain) for leaf in stage.leaves]
         names = {
             leaf: (f"r{i}", c_type(place.view))
@@ -332,12 +284,13 @@ class _Binder:
         work = 1 + sum(1 if self.step(v).operator.cheap else EXPENSIVE for v in stage.body)
         threads = self.threads if work * math.prod(stage.domain) >= PARALLEL_WORK else 1
         values = [value for _, value in constants]
-        return Bound(loop, axes, reads, writes, threads, chunks_of(loop, axes, threads), values)
+        chunks = chunks_of(loop, axes, threads)
+        return BoundStage(loop, reads, writes, axes, threads, chunks, values)
 
     def copy(self, source: Place, target: Place, add: bool) -> None:
         loop, axes = copying_loop(source.view, target.view, add)
         threads = self.threads if source.view.size >= PARALLEL_WORK else 1
-        self.stages.append(Bound(loop, axes, [source], [target], threads, 1))
+        self.stages.append(BoundStage(loop, [source], [target], axes, threads))
 
 
 def copying_loop(

@@ -39,13 +39,15 @@ class Memo:
     Executors are given copies of the programs; they and their calls are dropped with the programs.
 
     Args:
-        execute: Creates the executor of a program, or returns None.
+        make_executor: Creates the executor of a program, or returns None.
         build: Returns the calls of an executor for inputs, outputs, and `accumulate`; if there are
             none for some arrays, there are none for any.
     """
 
-    def __init__(self, execute: Callable[[Program], Any], build: Callable[..., Calls]) -> None:
-        self._execute, self._build = execute, build
+    def __init__(
+        self, make_executor: Callable[[Program], Any], build: Callable[..., Calls]
+    ) -> None:
+        self._make_executor, self._build = make_executor, build
         self._calls: dict[Hashable, Calls] = {}
         self.renew()
         renew_after_fork(self)
@@ -81,7 +83,7 @@ class Memo:
         try:
             return self._programs[program]
         except KeyError:
-            executor = self._execute(dataclasses.replace(program))
+            executor = self._make_executor(dataclasses.replace(program))
             with self._lock:
                 return self._programs.setdefault(program, (executor, {}))
 

@@ -21,8 +21,8 @@ class Turn(_thread.RLock):  # type: ignore[misc]  # which is not final
     signal is handled: an error there would keep the lock for ever.
     """
 
-    #: Acquires the lock. As an attribute, because after calls signals are handled.
-    _is_taken = property(operator.methodcaller("acquire"))
+    #: Acquires the lock: True. A property, because after calls signals are handled.
+    _acquires = property(operator.methodcaller("acquire"))
     _is_owned: Callable[[], bool]
     _at_fork_reinit: Callable[[], None]
 
@@ -51,10 +51,10 @@ class Turn(_thread.RLock):  # type: ignore[misc]  # which is not final
         is_taken = False
         try:
             if self._is_owned():
-                is_taken = self._is_taken
+                is_taken = self._acquires
             else:
                 with self._gate:
-                    is_taken = self._is_taken
+                    is_taken = self._acquires
             others = [turn for turn in running.turns if turn is not self and turn._is_owned()]
             running.turns = [*others, self]
         except BaseException:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from brainstorm.handlers import compiler
+from brainstorm.handlers.executor import Executor
 from brainstorm.handlers.numpy_memory import address_of
-from brainstorm.handlers.program_specializer import ProgramSpecializer
 from tests.trainings import run_threads
 
 ROOT = Path(__file__).parents[2]
@@ -61,11 +61,11 @@ def strided(array, layout, make=np.asarray):
     return view
 
 
-def specialized(program, inputs, outputs, accumulate=None, threads=1):
-    """Return a program, specialized for given arrays."""
+def bound_program(program, inputs, outputs, accumulate=None, threads=1):
+    """Return a program, bound to given arrays."""
     given = [address_of(array) for array in (*inputs, *outputs)]
     flags = tuple(accumulate or [False] * len(outputs))
-    return ProgramSpecializer(program, threads).specialize(inputs, outputs, flags, given)
+    return Executor(program, threads).bound(inputs, outputs, flags, given)
 
 
 def traced(handler, operations):

@@ -6,7 +6,7 @@ import pytest
 from brainstorm.errors import HandlerValidationError, ValidationError
 from brainstorm.handlers import NativeHandler, binding, compiler
 from brainstorm.handlers.native import programs
-from brainstorm.handlers.native.programs import CompiledProgram
+from brainstorm.handlers.native.programs import NativeExecutor
 from brainstorm.handlers.numpy_memory import overlap
 from brainstorm.optree import (
     Variable,
@@ -19,12 +19,12 @@ from brainstorm.optree import functions as fn
 from brainstorm.optree.nodes import build
 from brainstorm.optree.render_c import render_kernel
 from brainstorm.optree.stages import NotRenderableError
-from tests.handlers.running import LAYOUTS, in_threads, needs_compiler, specialized, strided
+from tests.handlers.running import LAYOUTS, bound_program, in_threads, needs_compiler, strided
 
 pytestmark = needs_compiler
 
 
-class compiled(CompiledProgram):
+class compiled(NativeExecutor):
     """Computes a program with C."""
 
     def __call__(self, inputs, outputs, accumulate=()):
@@ -118,7 +118,7 @@ def test_chunks_keep_all_threads_busy_and_no_more():
     for threads, columns in ((1, 40), (2, 40), (32, 40), (64, 40), (32, 1)):  # in tiles
         x = Variable((4096, columns * 256))
         arrays = [np.zeros(x.shape, np.float32)], [np.zeros((1, columns * 256), np.float32)]
-        (part,) = specialized(linearise(fn.sum(x, 0)), *arrays, threads=threads).parts
+        (part,) = bound_program(linearise(fn.sum(x, 0)), *arrays, threads=threads).parts
         found.append(part.numbers[:2].tolist())
     assert found == [[1, 1], [2, 1], [32, 7], [64, 13], [32, 64]]
 
@@ -207,8 +207,8 @@ def test_work_in_place_on_one_step_of_a_sequence_needs_no_temporary(stride):
     outputs = [with_stride(memory[i], stride) for i in range(2)]
     assert overlap(inputs[0], outputs[0]) == "same"
     program = linearise(trees)
-    special = specialized(program, inputs, outputs, [False, True])
-    assert [len(part.loops) for part in special.parts] == [1]
+    bound = bound_program(program, inputs, outputs, [False, True])
+    assert [len(part.loops) for part in bound.parts] == [1]
     compiled(program)(inputs, outputs, [False, True])
     np.testing.assert_allclose(memory[0], 3)
     np.testing.assert_allclose(memory[1], 1 + np.tanh(1), 1e-6)
@@ -233,5 +233,5 @@ def test_shapes_and_types_that_do_not_fit(shape, dtype, error, text):
 
 def test_source_can_be_printed():
     zeros = [np.zeros(3, np.float32)]
-    text = CompiledProgram(linearise([Variable((3,)) + 1])).source(zeros, zeros)
+    text = NativeExecutor(linearise([Variable((3,)) + 1])).source(zeros, zeros)
     assert "const float v0 = (float)(r0 + ((float)1.0));" in text

@@ -6,7 +6,7 @@ import pytest
 from brainstorm.optree import Variable, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.optree.cuda_structure import blocks_of
-from tests.handlers.running import specialized
+from tests.handlers.running import bound_program
 
 
 def test_one_formula_is_one_kernel_and_a_softmax_is_three():
@@ -14,8 +14,8 @@ def test_one_formula_is_one_kernel_and_a_softmax_is_three():
     zeros = np.zeros((4, 6), np.float32)
     for tree, count in ((fn.tanh(x) * x + 1, 1), (fn.softmax(x), 3)):
         program = linearise(tree)
-        special = specialized(program, [zeros], [zeros.copy()])
-        assert [len(part.loops) for part in special.parts] == [count]
+        bound = bound_program(program, [zeros], [zeros.copy()])
+        assert [len(part.loops) for part in bound.parts] == [count]
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,8 @@ def test_how_many_threads_there_are(axis, shape, expected):
     tree = fn.tanh(x) if axis is None else fn.sum(x, axis)
     program = linearise(tree)
     arrays = [np.zeros(shape, np.float32), np.zeros(tree.shape, np.float32)]
-    special = specialized(program, arrays[:1], arrays[1:])
-    (part,) = special.parts
+    bound = bound_program(program, arrays[:1], arrays[1:])
+    (part,) = bound.parts
     (loop,) = part.loops
     sizes = part.numbers[2 : 2 + loop.rank]
     assert blocks_of(loop, sizes.tolist()) == expected

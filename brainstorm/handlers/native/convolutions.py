@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.handlers.native.calls import Call
-from brainstorm.handlers.native.library import UnsupportedError, sizes
+from brainstorm.handlers.native.library import UnsupportedError
 from brainstorm.handlers.native.primitives import (
     ANY,
     BIAS,
@@ -65,7 +65,6 @@ class _Convolution:
         if is_half and any(map(operator.lt, images.shape[1:-1], _reach(windows))):
             raise UnsupportedError("oneDNN 3.2 reads beyond images that are this small")
         primitives.choose_threads(flop, numbers)
-        self.key = images.shape, weights.shape, results.shape, windows, is_half
         layout = primitives.layout
         self.images, self.results = layout(*_images(images)), layout(*_images(results))
         self.image_factor = layout(*_images(images), is_half)
@@ -79,53 +78,47 @@ class _Convolution:
         self, with_bias: bool = False, add: bool = False, activation: str = "linear"
     ) -> Primitive:
         """Return the convolution."""
-        return self._kept("forward", (with_bias, add, activation), lambda: (
-            _TRAINING, _DIRECT, self.image_factor, self.any_weights,
+        return self._primitive(
+            "forward", _TRAINING, _DIRECT, self.image_factor, self.any_weights,
             self.bias if with_bias else None, self.results, *_terms(self.windows),
-            self.primitives.attributes(add, ACTIVATIONS[activation]),
-        ))  # fmt: skip
+            add=add, activation=ACTIVATIONS[activation],
+        )  # fmt: skip
 
     def backward_data(self) -> Primitive:
         """Return the primitive for the derivatives of the images."""
-        return self._kept("backward_data", (), lambda: (
-            _DIRECT, self.images, self.any_weights, self.delta_factor, *_terms(self.windows),
-            self.forward().description, self.primitives.attributes(),
-        ))  # fmt: skip
+        return self._primitive(
+            "backward_data", _DIRECT, self.images, self.any_weights, self.delta_factor,
+            *_terms(self.windows), self.forward().description,
+        )  # fmt: skip
 
     def backward_weights(self, with_bias: bool) -> Primitive:
         """Return the primitive for the derivatives of the weights and of the bias."""
-        return self._kept("backward_weights", (with_bias,), lambda: (
-            _DIRECT, self.image_factor, self.any_gradients, self.bias if with_bias else None,
-            self.delta_factor, *_terms(self.windows), self.forward().description,
-            self.primitives.attributes(),
-        ))  # fmt: skip
+        return self._primitive(
+            "backward_weights", _DIRECT, self.image_factor, self.any_gradients,
+            self.bias if with_bias else None, self.delta_factor, *_terms(self.windows),
+            self.forward().description,
+        )  # fmt: skip
 
-    def _kept(
-        self, kind: str, options: tuple[Any, ...], arguments: Callable[[], tuple[Any, ...]]
-    ) -> Primitive:
-        make, key = self.primitives.make, (kind, *options, self.key)
-        primitive = self.primitives.kept(key, lambda: make(f"convolution_{kind}", *arguments()))
+    def _primitive(self, kind: str, *terms: Any, **attributes: Any) -> Primitive:
+        engine = self.primitives.library.engine
+        primitive = self.primitives.primitive(f"convolution_{kind}", engine, *terms, **attributes)
         if self.is_half and FAST_IN_HALF not in primitive.implementation:
             raise UnsupportedError(f"oneDNN's {primitive.implementation} gains nothing")
         return primitive
 
-    def copy(self, source: Placed, target: Placed, what: str, add: bool = False) -> Call:
-        """Return a call that copies, or adds, from one place to another."""
-        return self.primitives.copy((what, self.key), source, target, add)
-
-    def temporary(self, layout: Any) -> Placed:
-        """Return a place that the next operation may overwrite."""
-        return self.primitives.temporary("convolution", layout)
-
-    def factor(self, array: Array, what: str) -> tuple[Placed, list[Call]]:
-        """Return the place of rounded images or deltas, and the calls that copy them."""
+    def factor(self, calls: list[Call], array: Array, what: str) -> Placed:
+        """Return the place of images or deltas; if rounded, this is done by a further call."""
         is_images = what == "images"
         plain = self.images if is_images else self.results, address_of(array)
         if not self.is_half:
-            return plain, []
-        layout = self.image_factor if is_images else self.delta_factor
-        rounded = self.primitives.temporary(f"rounded {what}", layout)
-        return rounded, [self.copy(plain, rounded, f"rounded {what}")]
+            return plain
+        rounded = self.image_factor if is_images else self.delta_factor
+        return self.primitives.copied(calls, f"rounded {what}", plain, rounded)
+
+    def rearranged(self, calls: list[Call], weights: Array, primitive: Primitive) -> Placed:
+        """Add the call that copies the weights as a primitive wants them; return the copy."""
+        given, wanted = (self.weights, address_of(weights)), primitive.layout(WEIGHTS_LAYOUT)
+        return self.primitives.copied(calls, "convolution", given, wanted)
 
 
 def build_forward(
@@ -195,13 +188,15 @@ def _forward(primitives: Primitives, is_half: bool, windows: Windows, add: bool,
              outputs: Array) -> list[Call]:  # fmt: skip
     conv = _Convolution(primitives, inputs, weights, outputs, windows, is_half)
     forward = conv.forward(bias is not None, add, activation)
-    images, calls = conv.factor(inputs, "images")
-    rearranged = conv.temporary(forward.layout(WEIGHTS_LAYOUT))
-    given = {SRC: images, WEIGHTS: rearranged, DST: (conv.results, address_of(outputs))}
+    calls: list[Call] = []
+    given = {
+        SRC: conv.factor(calls, inputs, "images"),
+        WEIGHTS: conv.rearranged(calls, weights, forward),
+        DST: (conv.results, address_of(outputs)),
+    }
     if bias is not None:
         given[BIAS] = conv.bias, address_of(bias)
-    first = conv.copy((conv.weights, address_of(weights)), rearranged, "forward weights")
-    return [*calls, first, primitives.call(forward, given)]
+    return [*calls, primitives.call(forward, given)]
 
 
 def _gradients(primitives: Primitives, is_half: bool, windows: Windows, add: bool, inputs: Array,
@@ -209,32 +204,37 @@ def _gradients(primitives: Primitives, is_half: bool, windows: Windows, add: boo
                bias_deltas: Array | None) -> list[Call]:  # fmt: skip
     conv = _Convolution(primitives, inputs, weight_deltas, out_deltas, windows, is_half)
     backward = conv.backward_weights(bias_deltas is not None)
-    images, calls = conv.factor(inputs, "images")
-    deltas, more = conv.factor(out_deltas, "deltas")
-    found = conv.temporary(backward.layout(DIFF_WEIGHTS_LAYOUT))
-    given = {SRC: images, DIFF_DST: deltas, DIFF_WEIGHTS: found}
-    copies = [conv.copy(found, (conv.weights, address_of(weight_deltas)), "gradients", add)]
+    found = primitives.temporary("convolution", backward.layout(DIFF_WEIGHTS_LAYOUT))
+    calls: list[Call] = []
+    given = {
+        SRC: conv.factor(calls, inputs, "images"),
+        DIFF_DST: conv.factor(calls, out_deltas, "deltas"),
+        DIFF_WEIGHTS: found,
+    }
+    copies = [primitives.copy(found, (conv.weights, address_of(weight_deltas)), add)]
     if bias_deltas is not None:
         target = given[DIFF_BIAS] = conv.bias, address_of(bias_deltas)
         if add:
             given[DIFF_BIAS] = primitives.temporary("bias", conv.bias)
-            copies.append(conv.copy(given[DIFF_BIAS], target, "bias", add))
-    return [*calls, *more, primitives.call(backward, given), *copies]
+            copies.append(primitives.copy(given[DIFF_BIAS], target, add))
+    return [*calls, primitives.call(backward, given), *copies]
 
 
 def _data(primitives: Primitives, is_half: bool, windows: Windows, add: bool, weights: Array,
           out_deltas: Array, in_deltas: Array) -> list[Call]:  # fmt: skip
     conv = _Convolution(primitives, in_deltas, weights, out_deltas, windows, is_half)
     backward = conv.backward_data()
-    deltas, calls = conv.factor(out_deltas, "deltas")
-    rearranged = conv.temporary(backward.layout(WEIGHTS_LAYOUT))
+    calls: list[Call] = []
     target = found = conv.images, address_of(in_deltas)
     if add:
         found = primitives.temporary("deltas", conv.images)
-    given = {DIFF_SRC: found, WEIGHTS: rearranged, DIFF_DST: deltas}
-    first = conv.copy((conv.weights, address_of(weights)), rearranged, "backward weights")
-    calls += [first, primitives.call(backward, given)]
-    return [*calls, conv.copy(found, target, "deltas", add)] if add else calls
+    given = {
+        DIFF_SRC: found,
+        DIFF_DST: conv.factor(calls, out_deltas, "deltas"),
+        WEIGHTS: conv.rearranged(calls, weights, backward),
+    }
+    calls.append(primitives.call(backward, given))
+    return [*calls, primitives.copy(found, target, add)] if add else calls
 
 
 def _bias_gradient(
@@ -250,8 +250,8 @@ def _bias_gradient(
 
 def _terms(windows: Windows) -> tuple[Any, ...]:
     """Return strides, dilations and paddings in the conventions of the library."""
-    gaps = sizes(d - 1 for d in windows.dilation)
-    return sizes(windows.stride), gaps, *map(sizes, zip(*windows.padding, strict=True))
+    gaps = tuple([d - 1 for d in windows.dilation])
+    return windows.stride, gaps, *zip(*windows.padding, strict=True)
 
 
 def _reach(windows: Windows) -> list[int]:

@@ -17,7 +17,7 @@ from brainstorm.handlers.lowering import Memo
 from brainstorm.handlers.native.library import Library, UnsupportedError
 from brainstorm.handlers.native.primitives import Primitives
 from brainstorm.handlers.native.products import build_product
-from brainstorm.handlers.native.programs import CompiledProgram, numpy_calls
+from brainstorm.handlers.native.programs import NativeExecutor, numpy_calls
 from brainstorm.handlers.numpy_memory import raise_out_of_memory, reserved
 from brainstorm.optree import Formula, Program, Step
 from brainstorm.optree.stages import NotRenderableError
@@ -111,7 +111,8 @@ class Lane(Primitives):
     def _new_memo(self) -> Memo:
         """Return an empty cache, which does not keep this object and its memory alive."""
         me = weakref.proxy(self)
-        return Memo(functools.partial(Lane._execute, me), functools.partial(Lane._build, me))
+        make_executor = functools.partial(Lane._make_executor, me)
+        return Memo(make_executor, functools.partial(Lane._build, me))
 
     # -- op-trees ----------------------------------------------------------------------------
 
@@ -129,11 +130,11 @@ class Lane(Primitives):
             raise UnsupportedError("there is no kernel for the formula")
         return calls
 
-    def _execute(self, program: Program) -> CompiledProgram | None:
+    def _make_executor(self, program: Program) -> NativeExecutor | None:
         workspace = functools.partial(Lane.workspace, self, "formulas")
         operation = functools.partial(Lane._operations, self)
         try:
-            return CompiledProgram(
+            return NativeExecutor(
                 program, self.threads, self.allocate, workspace, operation=operation
             )
         except NotRenderableError as error:
@@ -147,7 +148,7 @@ class Lane(Primitives):
                 return build_product(self, *arrays)
         return numpy_calls(step, *arrays)
 
-    def _build(self, executor: CompiledProgram, *given: Any) -> list[Any] | None:
+    def _build(self, executor: NativeExecutor, *given: Any) -> list[Any] | None:
         self.check_writable("run_program(program, inputs, outputs, accumulate)", given[1])
         try:
             with collecting(self.wanted):

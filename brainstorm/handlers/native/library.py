@@ -95,9 +95,14 @@ class UnsupportedError(Exception):
 
 
 class Handle(c_void_p):
-    """A pointer to an object of the library, which is destroyed together with this object."""
+    """A pointer to an object of the library, which is destroyed together with this object.
+
+    It equals only itself, so in a key of a cache it stands for the object; its address would not,
+    because the library uses addresses again.
+    """
 
     __slots__ = ("_destroy", "_owners")
+    __hash__ = object.__hash__
 
     def own(self, destroy: Any, owners: tuple[Any, ...]) -> Handle:
         """Set the function that destroys the object, and what it depends on; return the handle."""
@@ -241,9 +246,10 @@ class Library:
         self.check("dnnl_primitive_desc_query", description, _IMPLEMENTATION, 0, ctypes.byref(text))
         return (text.value or b"").decode()
 
-    def queried(self, description: Handle, what: int) -> c_void_p:
-        """Return one of the memory descriptors of a primitive descriptor, which owns it."""
-        return c_void_p(self._library.dnnl_primitive_desc_query_md(description, what, 0))
+    def queried(self, description: Handle, what: int) -> Handle:
+        """Return one of the memory descriptors of a primitive descriptor, which destroys it."""
+        handle = Handle(self._library.dnnl_primitive_desc_query_md(description, what, 0))
+        return handle.own(lambda _: None, (description,))
 
     def size(self, memory_description: Any) -> int:
         """Return the number of bytes for a memory descriptor."""

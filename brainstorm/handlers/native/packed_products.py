@@ -88,17 +88,18 @@ class _Packed:
     def _copy_as_wanted(self, primitives: Primitives, b: Array) -> None:
         primitives.choose_threads(2 * 32 * b.size, b.size)
         # The library's choice does not depend on the number of rows of a.
-        shapes, strides = ((32, b.shape[0]), b.shape, (32, b.shape[1])), products.strides_of(b)
-        rows = (b.shape[0], 1), ANY, (b.shape[1], 1), None
-        self._hint = products.matmul(
-            primitives, shapes, rows, True, None, is_half=primitives.is_half
-        )
-        self._layout = layout = self._hint.layout(WEIGHTS_LAYOUT)
-        self._shape = b.shape
-        self._memory = primitives.allocate((primitives.library.size(layout),), np.uint8)
-        plain = primitives.layout(b.shape, strides)
-        source, target = (plain, address_of(b)), (layout, address_of(self._memory))
-        self.copy = primitives.copy(("packed", b.shape, strides), source, target)
+        rows, columns = b.shape
+        layout, is_half = primitives.layout, primitives.is_half
+        forms = {
+            SRC: layout((32, rows), (rows, 1), is_half),
+            WEIGHTS: layout(b.shape, ANY, is_half),
+            DST: layout((32, columns), (columns, 1)),
+        }
+        wanted = products.matmul(primitives, forms, add=True).layout(WEIGHTS_LAYOUT)
+        self._memory = primitives.allocate((primitives.library.size(wanted),), np.uint8)
+        self._placed = wanted, address_of(self._memory)
+        given = layout(b.shape, products.strides_of(b)), address_of(b)
+        self.copy = primitives.copy(given, self._placed)
 
     def product(self, primitives: Primitives, a: Array, out: Array) -> list[Call]:
         """Return the calls for ``out += a @ b``."""
@@ -111,20 +112,15 @@ class _Packed:
 
     def _product_as_wanted(self, primitives: Primitives, a: Array, out: Array) -> list[Call]:
         check_arrays((np.float32,), [out], [a])
-        primitives.choose_threads(2 * a.size * self._shape[1], a.size + out.size)
-        left, right, is_half = products.strides_of(a), products.strides_of(out), primitives.is_half
-        rows = primitives.layout(a.shape, left), address_of(a)
+        primitives.choose_threads(2 * out.size * a.shape[1], a.size + out.size)
+        layout = primitives.layout
         calls: list[Call] = []
-        if is_half:
-            key, left = ("rounded", a.shape, left), (a.shape[1], 1)
-            rows = products.copied(
-                primitives, calls, key, rows, primitives.layout(a.shape, left, True)
-            )
-        shapes, strides = (a.shape, self._shape, out.shape), (left, ANY, right, None)
-        product = products.matmul(primitives, shapes, strides, True, None, self._layout, is_half)
-        given = {
-            SRC: rows,
-            WEIGHTS: (self._layout, address_of(self._memory)),
-            DST: (primitives.layout(out.shape, right), address_of(out)),
-        }
-        return [*calls, primitives.call(product, given)]
+        rows = layout(a.shape, products.strides_of(a)), address_of(a)
+        if primitives.is_half:
+            rounded = layout(a.shape, (a.shape[1], 1), True)
+            rows = primitives.copied(calls, "rounded", rows, rounded)
+        target = layout(out.shape, products.strides_of(out)), address_of(out)
+        placed = {SRC: rows, WEIGHTS: self._placed, DST: target}
+        forms = {what: layout for what, (layout, _) in placed.items()}
+        product = products.matmul(primitives, forms, add=True)
+        return [*calls, primitives.call(product, placed)]

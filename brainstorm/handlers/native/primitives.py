@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from brainstorm.forks import cached_property
-from brainstorm.handlers.native.calls import Execution
+from brainstorm.handlers.native.calls import Call, Execution
 from brainstorm.handlers.native.library import Handle, Library, UnsupportedError, sizes
 from brainstorm.handlers.numpy_memory import address_of, aligned_zeros, overlap
 from brainstorm.utils import Array
 
 T = TypeVar("T")
 #: A layout, and the address of memory that has it.
-Placed: TypeAlias = tuple[Any, int]
+Placed: TypeAlias = tuple[Handle, int]
 
 # Numbers of dnnl_types.h: the arguments of executions ...
 SRC, DST, WEIGHTS, BIAS, SCRATCHPAD = 1, 17, 33, 41, 80
@@ -55,15 +56,18 @@ class Primitive:
         self.implementation = library.implementation(self.description)
         if self.implementation.startswith("ref"):
             raise UnsupportedError(f"oneDNN has no fast code for this {kind}")
+        self._layouts: dict[int, Handle] = {}
 
     @cached_property
     def handle(self) -> Handle:
         """The primitive."""
         return self._library.create("dnnl_primitive", self.description)
 
-    def layout(self, what: int) -> Any:
-        """Return the memory descriptor of an argument; it exists as long as this object."""
-        return self._library.queried(self.description, what)
+    def layout(self, what: int) -> Handle:
+        """Return the memory descriptor of an argument, always the same object."""
+        if what not in self._layouts:
+            self._layouts[what] = self._library.queried(self.description, what)
+        return self._layouts[what]
 
 
 class Primitives:
@@ -89,6 +93,9 @@ class Primitives:
         self.allocate: Callable[[tuple[int, ...], Any], np.ndarray] = aligned_zeros
         self.held: dict[str, np.ndarray] = {}
         self._made: dict[Hashable, Any] = {}
+        #: Those that calls or primitives use.
+        self._layouts: weakref.WeakValueDictionary[Hashable, Handle]
+        self._layouts = weakref.WeakValueDictionary()
         if library is not None:
             self._stream = library.stream()
 
@@ -138,36 +145,53 @@ class Primitives:
     def layout(
         self, shape: tuple[int, ...], strides: tuple[int, ...] | None, is_half: bool = False
     ) -> Handle:
-        """Return a memory descriptor, the same for the same arguments.
+        """Return a memory descriptor, the same object for the same arguments.
 
         Args:
             shape: Sizes, or `GIVEN`.
             strides: In elements, or `GIVEN`; or `ANY`.
             is_half: Whether elements are bfloat16.
         """
-
-        def make() -> Handle:
+        key = shape, strides, is_half
+        layout = self._layouts.get(key)
+        if layout is None:
             way, rest = "_with_tag", _ANY_TAG
             if strides is not ANY:
                 way, rest = "_with_strides", sizes(strides)
             arguments = len(shape), sizes(shape), _BFLOAT16 if is_half else _FLOAT32, rest
-            return self.library.create("dnnl_memory_desc", *arguments, way=way)
+            layout = self.library.create("dnnl_memory_desc", *arguments, way=way)
+            self._layouts[key] = layout
+        return layout
 
-        return self.kept(("layout", shape, strides, is_half), make)
-
-    def attributes(
+    def primitive(
         self,
+        kind: str,
+        *terms: Any,
         add: bool = False,
         activation: tuple[int, float, float] | None = None,
         is_half: bool = False,
-    ) -> Handle:
-        """Return attributes: add to the destination, and apply an activation function.
+    ) -> Primitive:
+        """Return a primitive, the same object for the same arguments.
 
         Args:
-            add: Whether to add.
-            activation: Its number in the library and two parameters.
+            kind: E.g. ``'matmul'``.
+            *terms: Arguments of the function that creates the descriptor, without the attributes:
+                objects of the library, numbers, and tuples of sizes.
+            add: Whether it adds to the destination.
+            activation: What it applies to the result: its number in the library, two parameters.
             is_half: Whether the library may round factors in float32 to bfloat16.
         """
+
+        def make() -> Primitive:
+            given = [sizes(term) if isinstance(term, tuple) else term for term in terms]
+            attributes = self._attributes(add, activation, is_half)
+            return Primitive(self.library, kind, *given, attributes)
+
+        return self.kept((kind, terms, add, activation, is_half), make)
+
+    def _attributes(
+        self, add: bool, activation: tuple[int, float, float] | None, is_half: bool
+    ) -> Handle:
         library = self.library
         attributes = library.create("dnnl_primitive_attr")
         library.check("dnnl_primitive_attr_set_scratchpad_mode", attributes, _OURS)
@@ -181,31 +205,28 @@ class Primitives:
         library.check("dnnl_primitive_attr_set_post_ops", attributes, after)
         return attributes
 
-    def make(self, kind: str, *arguments: Any) -> Primitive:
-        """Return a new primitive."""
-        return Primitive(self.library, kind, self.library.engine, *arguments)
-
-    def temporary(self, slot: str, layout: Any) -> Placed:
+    def temporary(self, slot: str, layout: Handle) -> Placed:
         """Return a layout with the address of memory for it, from the workspace."""
         return layout, address_of(self.workspace(slot, self.library.size(layout)))
 
-    def copy(self, key: Hashable, source: Placed, target: Placed, add: bool = False) -> Execution:
-        """Return the call that copies from one place to another, or adds.
+    def copy(self, source: Placed, target: Placed, add: bool = False) -> Execution:
+        """Return the call that copies from one place to another, or adds."""
+        engine = self.library.engine
+        reorder = self.primitive("reorder", source[0], engine, target[0], engine, add=add)
+        return self.call(reorder, {SRC: source, DST: target})
+
+    def copied(self, calls: list[Call], slot: str, given: Placed, wanted: Handle) -> Placed:
+        """Add the call that copies an array to the workspace, and return the copy.
 
         Args:
-            key: Identifies the two layouts.
-            source: Layout and address.
-            target: Likewise.
-            add: Whether to add.
+            calls: The calls before.
+            slot: See `workspace`.
+            given: Layout and address of the array.
+            wanted: The layout of the copy.
         """
-
-        def make() -> Primitive:
-            engine = self.library.engine
-            arguments = source[0], engine, target[0], engine, self.attributes(add)
-            return Primitive(self.library, "reorder", *arguments)
-
-        reorder = self.kept(("reorder", key, add), make)
-        return self.call(reorder, {SRC: source, DST: target})
+        target = self.temporary(slot, wanted)
+        calls.append(self.copy(given, target))
+        return target
 
     def call(self, primitive: Primitive, arguments: Mapping[int, Placed]) -> Execution:
         """Return the call of a primitive.

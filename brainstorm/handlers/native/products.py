@@ -18,13 +18,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 
 from brainstorm.handlers.native.calls import Call
-from brainstorm.handlers.native.library import Library, UnsupportedError
+from brainstorm.handlers.native.library import Handle, Library, UnsupportedError
 from brainstorm.handlers.native.primitives import (
     ANY,
     BIAS,
@@ -33,7 +32,6 @@ from brainstorm.handlers.native.primitives import (
     SRC,
     WEIGHTS,
     WEIGHTS_LAYOUT,
-    Placed,
     Primitive,
     Primitives,
     check_arrays,
@@ -97,23 +95,16 @@ def takes_all_sizes(library: Library) -> bool:
 def has_code_for_all_sizes(library: Library) -> bool:
     """Return whether the library has fast code for products of arrays of any size."""
     try:
-        return bool(_code_for_products(library, False, *_of_any(*_SQUARE)))
+        return bool(_code_for_products(library, False, GIVEN))
     except UnsupportedError:
         return False
 
 
-#: Strides of contiguous arrays a, b and out of shape (64, 64), and no bias.
-_SQUARE = *((64, 1),) * 3, None
-
-
-def _code_for_products(
-    library: Library,
-    is_half: bool,
-    shapes: Sequence[tuple[int, ...]] = ((64, 64),) * 3,
-    strides: Sequence[Strides | None] = _SQUARE,
-) -> str:
+def _code_for_products(library: Library, is_half: bool, size: int = 64) -> str:
+    """Return the name of the implementation for square matrices by rows."""
     lane = Primitives(library, 1, is_half)
-    return matmul(lane, shapes, strides, False, None).implementation
+    layout = lane.layout((size, size), (size, 1))
+    return matmul(lane, dict.fromkeys((SRC, WEIGHTS, DST), layout)).implementation
 
 
 def build_dot(
@@ -165,36 +156,30 @@ def build_product(
         with contextlib.suppress(UnsupportedError):
             return build_small(a, b, out, add)
     primitives.choose_threads(2 * out.size * a.shape[-1], a.size + b.size + out.size)
-    row = None if bias is None else bias.reshape((1, -1))
-    shapes = a.shape, b.shape, out.shape
-    given = strides_of(a), strides_of(b), strides_of(out)
-    strides = *given, None if row is None else strides_of(row)
+    arrays = {SRC: a, WEIGHTS: b, DST: out}
+    if bias is not None:
+        arrays[BIAS] = bias.reshape((1, -1))
+    strides = {what: strides_of(array) for what, array in arrays.items()}
+    layouts = {what: primitives.layout(arrays[what].shape, strides[what]) for what in arrays}
+    placed = {what: (layouts[what], address_of(array)) for what, array in arrays.items()}
     calls: list[Call] = []
-    first = primitives.layout(a.shape, strides[0]), address_of(a)
-    second = primitives.layout(b.shape, strides[1]), address_of(b)
-    most = MANY_ROWS if strides[1][-1] == 1 else VERY_MANY_ROWS
-    is_any = _takes_any_size(primitives, a, strides[0])
-    is_crowded = takes_all_sizes(primitives.library) and strides[0][-1] % CROWDED == 0
+    most = MANY_ROWS if strides[WEIGHTS][-1] == 1 else VERY_MANY_ROWS
+    is_any = _takes_any_size(primitives, a, strides[SRC])
+    is_crowded = takes_all_sizes(primitives.library) and strides[SRC][-1] % CROWDED == 0
     if is_crowded and out.shape[-1] >= MANY_COLUMNS:
         distance = -(-a.shape[-2] // CROWDED) * CROWDED + SPREAD
         apart = primitives.layout(a.shape, (*(a.shape[-1] * distance,) * (a.ndim - 2), 1, distance))
-        first = copied(primitives, calls, ("apart", a.shape, strides[0]), first, apart)
+        placed[SRC] = primitives.copied(calls, "apart", placed[SRC], apart)
     rearranges = a.ndim == 2 and a.shape[0] >= most and not is_any
-    form = strides[0], ANY if rearranges else strides[1], *strides[2:]
-    described: Any = _of_any(*form) if is_any else (shapes, form)
-    product = matmul(primitives, described[0], described[1], add, activation)
     if rearranges:
-        key = "arranged", b.shape, strides[1], shapes, strides
-        second = copied(primitives, calls, key, second, product.layout(WEIGHTS_LAYOUT))
-    arguments = {
-        SRC: first,
-        WEIGHTS: second,
-        DST: (primitives.layout(out.shape, strides[2]), address_of(out)),
-    }
-    if row is not None:
-        assert strides[3] is not None
-        arguments[BIAS] = primitives.layout(row.shape, strides[3]), address_of(row)
-    return [*calls, primitives.call(product, arguments)]
+        layouts[WEIGHTS] = primitives.layout(b.shape, ANY)
+    elif is_any:
+        layouts = {what: _of_any_size(primitives, what, given) for what, given in strides.items()}
+    product = matmul(primitives, layouts, add, activation)
+    if rearranges:
+        arranged = product.layout(WEIGHTS_LAYOUT)
+        placed[WEIGHTS] = primitives.copied(calls, "arranged", placed[WEIGHTS], arranged)
+    return [*calls, primitives.call(product, placed)]
 
 
 def _takes_any_size(primitives: Primitives, a: Array, strides: Strides) -> bool:
@@ -215,60 +200,30 @@ def _takes_any_size(primitives: Primitives, a: Array, strides: Strides) -> bool:
     return rows <= (FEW_ROWS if a.ndim == 2 else FEW_ROWS_OF_STACKS) or not is_common
 
 
-def copied(
-    primitives: Primitives, calls: list[Call], key: tuple[Any, ...], given: Placed, wanted: Any
-) -> Placed:
-    """Add the call that copies a matrix to the workspace, and return the copy.
+def _of_any_size(primitives: Primitives, what: int, strides: Strides) -> Handle:
+    """Return the layout of all arrays that are by rows, or by columns, like those for an argument.
 
     Args:
-        primitives: Where it is built.
-        calls: The calls before.
-        key: The purpose, and all that the layouts depend on.
-        given: Layout and address of the matrix.
-        wanted: The layout of the copy.
+        primitives: Where it is kept.
+        what: The number of the argument.
+        strides: Of such an array.
     """
-    target = primitives.temporary(key[0], wanted)
-    calls.append(primitives.copy(key, given, target))
-    return target
+    batch, rows = (GIVEN,) * (len(strides) - 2), 1 if what == BIAS else GIVEN
+    way = (GIVEN, 1) if strides[-1] == 1 else (1, GIVEN)
+    return primitives.layout((*batch, rows, GIVEN), (*batch, *way))
 
 
 def matmul(
     primitives: Primitives,
-    shapes: Sequence[tuple[int, ...]],
-    strides: Sequence[Strides | None],
-    add: bool,
-    activation: tuple[int, float, float] | None,
-    weights: Any = None,
-    is_half: bool = False,
+    layouts: Mapping[int, Handle],
+    add: bool = False,
+    activation: tuple[int, float, float] | None = None,
 ) -> Primitive:
-    """Return the product of arrays of these shapes and strides: a, b, the result and the bias.
-
-    `ANY` strides of b: it has the layout `weights`, or else that chosen by the library; equal
-    shapes and strides must mean equal `weights`. The factors are in bfloat16 if `is_half`.
-    """
-
-    def make() -> Primitive:
-        layout = primitives.layout
-        row = (*(1,) * (len(shapes[2]) - 1), shapes[2][-1])
-        return primitives.make(
-            "matmul",
-            layout(shapes[0], strides[0], is_half),
-            layout(shapes[1], strides[1], is_half) if weights is None else weights,
-            None if strides[3] is None else layout(row, strides[3]),
-            layout(shapes[2], strides[2]),
-            primitives.attributes(add, activation, primitives.is_half),
-        )
-
-    key = ("product", *shapes, *strides, add, activation, weights is None, is_half)
-    return primitives.kept(key, make)
-
-
-def _of_any(*strides: Strides | None) -> tuple[list[Strides], list[Strides | None]]:
-    """Return shapes and strides that stand for all sizes of arrays with the same layout."""
-    batch = (GIVEN,) * (len(strides[0] or ()) - 2)
-    rows, columns = (*batch, GIVEN, 1), (*batch, 1, GIVEN)
-    form = [None if s is None else rows if s[-1] == 1 else columns for s in strides]
-    return [(*batch, GIVEN, GIVEN)] * 3, form
+    """Return the product of arrays with these layouts, by the numbers of the arguments."""
+    return primitives.primitive(
+        "matmul", primitives.library.engine, layouts[SRC], layouts[WEIGHTS], layouts.get(BIAS),
+        layouts[DST], add=add, activation=activation, is_half=primitives.is_half,
+    )  # fmt: skip
 
 
 def strides_of(array: Array) -> Strides:

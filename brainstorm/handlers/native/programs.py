@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from brainstorm.handlers import compiler
+from brainstorm.handlers.bound_program import Loops
+from brainstorm.handlers.executor import Executor
 from brainstorm.handlers.native.calls import Kernel
 from brainstorm.handlers.numpy_memory import address_of
-from brainstorm.handlers.program_specializer import ProgramSpecializer
-from brainstorm.handlers.specialized_program import Loops
 from brainstorm.optree.loops import Loop
 from brainstorm.optree.program import Step
 from brainstorm.optree.render_c import render_kernel
@@ -40,15 +40,15 @@ def _quietly(function: Any, *operands: Array, **options: Any) -> None:
         function(*operands, **options)
 
 
-class CompiledProgram(ProgramSpecializer):
+class NativeExecutor(Executor):
     """Turns a program and arrays into calls; not for several Python threads at a time.
 
     Results have the same bits for the same number of threads.
 
     Args:
-        *given: What `ProgramSpecializer` takes.
+        *given: What `Executor` takes.
         operation: Returns the calls for a step that is no loop, as `numpy_calls` does.
-        **options: Of `ProgramSpecializer`, by name.
+        **options: Of `Executor`, by name.
     """
 
     def __init__(
@@ -73,15 +73,15 @@ class CompiledProgram(ProgramSpecializer):
             NotRenderableError: If an array's element type does not exist in C.
         """
         given = [address_of(array) for array in (*inputs, *outputs)]
-        special = self.specialize(inputs, outputs, accumulate, given)
+        bound = self.bound(inputs, outputs, accumulate, given)
         calls: list[Any] = []
-        for part, places in special.placed(given):
+        for part, places in bound.placed(given):
             if isinstance(part, Loops):
                 function = _function(part.loops)
-                calls.append(Kernel(function, places, part.numbers, special.buffers))
+                calls.append(Kernel(function, places, part.numbers, bound.buffers))
             else:
                 for call in self._operation(part, *places):
-                    call.keep = (getattr(call, "keep", ()), special.buffers)
+                    call.keep = (getattr(call, "keep", ()), bound.buffers)
                     calls.append(call)
         for call in calls:
             call.name = self.program.name
@@ -90,7 +90,7 @@ class CompiledProgram(ProgramSpecializer):
     def source(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> str:
         """Return the C text for arrays like these: all kernels, one after the other."""
         given = [address_of(array) for array in (*inputs, *outputs)]
-        parts = self.specialize(inputs, outputs, (False,) * len(outputs), given).parts
+        parts = self.bound(inputs, outputs, (False,) * len(outputs), given).parts
         kernels = [part.loops for part in parts if isinstance(part, Loops)]
         return "\n".join(render_kernel(loops, "kernel") for loops in kernels)
 

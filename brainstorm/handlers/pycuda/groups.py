@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from brainstorm.forks import cached_property
-from brainstorm.handlers.specialized_program import Loops
+from brainstorm.handlers.bound_program import Loops
 from brainstorm.optree.cuda_structure import blocks_of, row_blocks, shares
 from brainstorm.optree.loops import C_TYPES, Loop, Read, Write
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from brainstorm.handlers.program_specializer import ProgramSpecializer
+from brainstorm.handlers.bound_program import Loops
+from brainstorm.handlers.executor import Executor
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.driver import Device
 from brainstorm.handlers.pycuda.fusing import Piece
 from brainstorm.handlers.pycuda.groups import walks_of
 from brainstorm.handlers.pycuda.indexing import build_step
-from brainstorm.handlers.specialized_program import Loops
 from brainstorm.optree.program import Program
 from brainstorm.utils import Arrays
 
 
-class DeviceProgram(ProgramSpecializer):
+class DeviceExecutor(Executor):
     """Turns a program and arrays into pieces of an operation."""
 
     def __init__(self, program: Program, device: Device) -> None:
@@ -33,11 +33,11 @@ class DeviceProgram(ProgramSpecializer):
         """
         read, written = ([array.shadow for array in arrays] for arrays in (inputs, outputs))
         given = [array.address for array in (*inputs, *outputs)]
-        special = self.specialize(read, written, tuple(map(bool, accumulate)), given)
-        for part, places in special.placed(given):
+        bound = self.bound(read, written, tuple(map(bool, accumulate)), given)
+        for part, places in bound.placed(given):
             if isinstance(part, Loops):
-                build.pieces += [Piece.of_loop(walk, special) for walk in walks_of(part, places)]
+                build.pieces += [Piece.of_loop(walk, bound) for walk in walks_of(part, places)]
             else:
-                build.kept.append(special.buffers)
+                build.kept.append(bound.buffers)
                 arrays = (DeviceArray(self._device, None, view) for view in places)
                 build_step(build, part, *arrays)

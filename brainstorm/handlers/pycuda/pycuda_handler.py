@@ -29,7 +29,7 @@ from brainstorm.handlers.pycuda.fusing import Piece
 from brainstorm.handlers.pycuda.graphs import Graph
 from brainstorm.handlers.pycuda.launches import Launch, load
 from brainstorm.handlers.pycuda.modules import modules_of
-from brainstorm.handlers.pycuda.programs import DeviceProgram
+from brainstorm.handlers.pycuda.programs import DeviceExecutor
 from brainstorm.handlers.traces import Trace
 from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
@@ -96,8 +96,8 @@ class PyCudaHandler(Lowering):
         self._modules = modules_of(device)
         self._blas = PROVIDERS[cublas](self._device, compute)
         self._cudnn = Cudnn.found(self._device, compute)
-        execute = functools.partial(DeviceProgram, device=self._device)
-        self._memo = Memo(execute, self._build_program)
+        make_executor = functools.partial(DeviceExecutor, device=self._device)
+        self._memo = Memo(make_executor, self._build_program)
         #: Memory to the matrices in it, by their places: what they are rounded to.
         self._halves: weakref.WeakKeyDictionary[Memory, dict[Any, DeviceArray]]
         self._halves = weakref.WeakKeyDictionary()
@@ -157,11 +157,11 @@ class PyCudaHandler(Lowering):
             building.finish()
         return [building]
 
-    def _build_program(self, made: DeviceProgram, *given: Any) -> list[Building]:
+    def _build_program(self, executor: DeviceExecutor, *given: Any) -> list[Building]:
         for array in itertools.chain(*given[:2]):
-            self._check_device(made.program.name, array)
+            self._check_device(executor.program.name, array)
         return self._build_calls(
-            made.program.name, lambda building: made.collect(building, *given), {}
+            executor.program.name, lambda building: executor.collect(building, *given), {}
         )
 
     def _check_device(self, name: str, array: Any) -> None:

@@ -8,6 +8,7 @@ import pytest
 from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import convolutions
 from brainstorm.handlers.native.calls import Execution
+from brainstorm.handlers.native.primitives import DST, WEIGHTS
 from brainstorm.testing.handler_arguments import Arguments, Invocation
 from tests.handlers.native.lowered import check, check_random_calls, native_calls
 
@@ -36,6 +37,23 @@ def test_larger_convolutions(native, name, sizes):
         # exp would turn rounding errors into large ones
         fixed = {**sizes, "activation": "leaky_rel"}
         check(native, name, Arguments(name, 3, np.float32, example, fixed=fixed), 2e-4)
+
+
+def test_weights_are_copied_into_the_layout_that_each_convolution_has_chosen(native):
+    """It need not choose the same one with a bias, or with another activation function."""
+    x, w, out = (
+        np.ones((2, 9, 9, 16), "f"),
+        np.ones((32, 3, 3, 16), "f"),
+        np.ones((2, 7, 7, 32), "f"),
+    )
+    given = {"inputs": x, "weights": w, "outputs": out, "padding": 0, "stride": (1, 1)}
+    copies = set()
+    for bias, activation in ((None, "linear"), (np.ones(32, "f"), "linear"), (None, "tanh")):
+        options = {"bias": bias, "activation": activation}
+        copy, convolution = native_calls(native, "conv2d_forward_batch", given | options)
+        assert copy._made_of[3][DST] == convolution._made_of[3][WEIGHTS]
+        copies.add(copy._made_of[1])
+    assert len(copies) == 3
 
 
 @pytest.mark.parametrize("precision", ["native", "half"])

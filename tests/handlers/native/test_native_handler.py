@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from brainstorm.errors import HandlerValidationError, OutOfMemoryError
-from brainstorm.handlers import NumpyHandler, lowering, specialized_program
+from brainstorm.handlers import NumpyHandler, bound_program, lowering
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.handlers.native.calls import Call
 from brainstorm.layers import FullyConnected
@@ -230,7 +230,7 @@ def test_without_memory_an_operation_says_so_and_works_later(native, monkeypatch
 def test_without_memory_between_the_stages_of_a_formula(native, monkeypatch):
     x, out = np.ones((4, 5), np.float32), np.zeros((4, 5), np.float32)
     with monkeypatch.context() as patch:
-        patch.setattr(specialized_program.SpecializedProgram, "__init__", no_memory)
+        patch.setattr(bound_program.BoundProgram, "__init__", no_memory)
         with pytest.raises(OutOfMemoryError, match=r"^softmax_m: there is no memory .* smaller"):
             native.softmax_m(x, out)
     native.softmax_m(x, out)

@@ -1,4 +1,4 @@
-"""A program for arrays of many kinds: specialized once for all that lie in memory likewise."""
+"""Executors of a program: it is bound once for all arrays that lie in memory likewise."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ import numpy as np
 
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.binding import bind
+from brainstorm.handlers.bound_program import BoundProgram
 from brainstorm.handlers.numpy_memory import aligned_zeros, steps_of
 from brainstorm.handlers.overlaps import find_overlaps
-from brainstorm.handlers.specialized_program import SpecializedProgram
 from brainstorm.handlers.threads import default_threads
 from brainstorm.optree.program import Program
 from brainstorm.optree.stages import split_into_stages
 from brainstorm.utils import Array
 
-#: For how many kinds of arrays a program remembers what is to be done.
-MOST_SPECIALIZED = 32
+#: For how many kinds of arrays an executor keeps the bound program.
+MOST_BOUND = 32
 
 
-class ProgramSpecializer:
+class Executor:
     """Base of executors of a program that are made of compiled loops.
 
     Args:
         program: The program.
         threads: How many threads loops use at most; None: `default_threads`.
         new: See `bind`.
-        workspace: See `SpecializedProgram`.
+        workspace: See `bind`.
 
     Raises:
         NotRenderableError: If the program has an operator without a C form.
@@ -43,25 +43,25 @@ class ProgramSpecializer:
     ) -> None:
         self.program, self.threads = program, threads or default_threads()
         self._staged, self._new, self._workspace = split_into_stages(program), new, workspace
-        self._known: dict[Any, SpecializedProgram] = {}
+        self._known: dict[Any, BoundProgram] = {}
 
     @property
     def nbytes(self) -> int:
-        """How much memory the specialized programs have to themselves."""
-        return sum(special.nbytes for special in self._known.values())
+        """How much memory the bound programs have to themselves."""
+        return sum(bound.nbytes for bound in self._known.values())
 
     def forget(self) -> None:
-        """Evict the specialized programs, and the memory that they hold."""
+        """Evict the bound programs, and the memory that they hold."""
         self._known.clear()
 
-    def specialize(
+    def bound(
         self,
         inputs: Sequence[Array],
         outputs: Sequence[Array],
         accumulate: tuple[bool, ...],
         addresses: Sequence[int],
-    ) -> SpecializedProgram:
-        """Return the program for NumPy arrays, or for what looks like them.
+    ) -> BoundProgram:
+        """Return the program bound to NumPy arrays, or to what looks like them.
 
         Args:
             inputs: One array per input of the program, of its shape.
@@ -79,12 +79,12 @@ class ProgramSpecializer:
         key = (form, accumulate, overlaps)
         found = self._known.get(key)
         if found is None:
-            if len(self._known) >= MOST_SPECIALIZED:
+            if len(self._known) >= MOST_BOUND:
                 del self._known[next(iter(self._known))]
-            bound = bind(
-                self._staged, inputs, outputs, accumulate, overlaps, self.threads, self._new
-            )
-            found = self._known[key] = SpecializedProgram(bound, self._workspace)
+            found = self._known[key] = bind(
+                self._staged, inputs, outputs, accumulate, overlaps, self.threads, self._new,
+                self._workspace,
+            )  # fmt: skip
         return found
 
     def _check(
