@@ -46,7 +46,8 @@ class DataIterator(ShownAsTree, Seedable):
         identity: The names of the attributes that must be the same when a run is continued:
             numbers, texts, `None`, and arrays, which are compared by their checksums. Set by the
             class; those of the base classes are added.
-        gives_sequences: Whether T is time, and not the number of rows; set by the class.
+        gives_sequences: Whether each batch says if it continues the sequences of the one before, as
+            a `Chunk` does. Then T is time, and not the number of rows. Set by the class.
         per_sequence: Names of the data that are (B, features...).
         over_s: Names of the data that are (S, B, features...), with a length of their own.
     """
@@ -339,7 +340,7 @@ def begin_epoch(iterator: Any, handler: Any) -> Iterator[Batch]:
 
     Raises:
         IteratorValidationError: It yields nothing that can be iterated over, or (while iterating)
-            something other than dictionaries.
+            something other than dictionaries, or other than chunks if it ``gives_sequences``.
     """
     place = f"{type(iterator).__name__}.__call__: expected it to yield"
 
@@ -347,6 +348,11 @@ def begin_epoch(iterator: Any, handler: Any) -> Iterator[Batch]:
         if not isinstance(batch, Mapping):
             text = f"{place} dictionaries of arrays by data name, got a {type(batch).__name__}."
             raise IteratorValidationError(text)
+        if getattr(iterator, "gives_sequences", False) and not hasattr(batch, "continues"):
+            raise IteratorValidationError(
+                f"{place} chunks, because it gives_sequences, got a {type(batch).__name__}. Yield "
+                f"Chunk(data, continues=...), for a chunk that was changed chunk.continues."
+            )
         return batch  # type: ignore[return-value]
 
     if not isinstance(batches := iterator(handler=handler), Iterable):
