@@ -92,7 +92,7 @@ class SequenceChunks(Minibatches):
         if self._says_ends:
             if ENDS in named_data:
                 raise self._fail("expected another name: this one is that of the ends", ENDS)
-            self.per_sequence |= {ENDS}
+            self._set_axes({*named_data, ENDS}, {*self.per_sequence, ENDS})
             self.data_shapes[ENDS] = (1,)
 
     @property  # type: ignore[misc]
