@@ -275,7 +275,7 @@ def aggregate_losses_and_scores(
     if weights[0] != weights[1] and _over_time(net):  # more than one time step
         results[PER_STEP] = Scorer.aggregate(scores[PER_STEP])
     for scorer in scorers:
-        rows = list(scores[scorer.__name__])
+        rows = list(scores.get(scorer.__name__, ()))  # none if it was set after the last batch
         if len(lengths := {len(row) for row in rows}) > 1:
             raise ValidationError(
                 f"scorer {scorer.__name__!r}: expected arrays with as many columns for each batch, "

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from brainstorm.constraints import Constraint
 from brainstorm.describable import Describable
 from brainstorm.display import ShownAsTree, Tree, safe_repr
 from brainstorm.errors import TrainingError
@@ -18,8 +19,7 @@ from brainstorm.hooks.base import ROLES, Hook, check_counts, write_line
 from brainstorm.interrupts import uninterrupted
 from brainstorm.network.network import check_network
 from brainstorm.randomness import global_rnd
-from brainstorm.scorers import aggregate_losses_and_scores, merge_scores
-from brainstorm.scorers.base import check_scorers
+from brainstorm.scorers import aggregate_losses_and_scores, check_scorers, merge_scores
 from brainstorm.training.base_stepper import TrainingStepper
 from brainstorm.training.checkpoint import DataProgress, capture_part, load_run, save_run
 from brainstorm.training.logs import Logs
@@ -72,6 +72,7 @@ class Trainer(ShownAsTree, Describable):
     }  # fmt: skip
     __argument_error__ = TrainingError
     __default_values__ = {"verbose": True}
+    __constraints__ = {"train_scorers": Constraint("a list", lambda v: True, convert=check_scorers)}
 
     hooks: dict[str, Hook]
     train_scorers: list[Any]

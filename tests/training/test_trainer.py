@@ -247,6 +247,20 @@ def test_what_is_wrong_is_refused_before_anything_happens(net, act, text):
     assert [hook.priority for hook in trainer.hooks.values()] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("update", [1, 8])
+def test_scorers_that_a_hook_sets(net, batches, update):
+    def change(epoch_nr, update_nr, net):
+        if update_nr == update:
+            with refused("scorers: expected a list such as", ValidationError):
+                trainer.train_scorers = Accuracy()
+            trainer.train_scorers = [Accuracy()]
+
+    trainer = make_trainer(Call(change), stepper=AdamStepper(0.05))
+    trainer.train(net, batches)
+    *_, last = trainer.logs["rolling_training.Accuracy"]
+    assert 0 < last <= 1 if update == 1 else np.isnan(last)  # nothing was counted after it
+
+
 def test_data_that_nothing_reads_are_warned_of_once(caplog):
     inp = Input(dict.fromkeys(("default", "targets", "w", "mask", "kept"), ("T", "B", 1)))
     net = bs.Network.from_layer(wire_loss(inp, inp >> FullyConnected(1, "linear"), SquaredError))
