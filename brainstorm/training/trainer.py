@@ -29,6 +29,7 @@ from brainstorm.training.team import Team
 from brainstorm.training.trainer_checks import (
     check_data_names,
     check_epoch,
+    check_evaluation,
     check_hook,
     check_is_idle,
     check_is_stepper,
@@ -268,12 +269,11 @@ class Trainer(ShownAsTree, Describable):
             The values that they logged; also kept in ``results``.
 
         Raises:
-            ValidationError: There is no network, or further data are not a data iterator.
+            ValidationError: There is no network, data are no data iterator, or no hook uses them.
         """
         check_network("Trainer.evaluate", net)
-        check_named_data("evaluate", named_data_iters)
+        writers = check_evaluation(self.ordered_hooks(), named_data_iters)
         self.results = Logs()
-        writers = [hook for hook in self.ordered_hooks() if hook.role == "writer"]
         hooks = RunningHooks(self, writers, net, self.results)
         with self.team.working(), hooks.started(self.team.divide(named_data_iters, writers)):
             for hook in sorted(writers, key=lambda hook: hook.timescale):  # epoch before update

@@ -216,6 +216,9 @@ NO_STEPPER = "Trainer: expected a stepper such as SgdStepper(0.1), got {}. The "
          "trainer.add_hook(StopAfterEpoch(3))."),
         (lambda trainer, net: trainer.evaluate(net, valid=None),
          f"Trainer.evaluate, valid: {NO_DATA}, got NoneType."),
+        (lambda trainer, net: Trainer(SgdStepper()).evaluate(net, valid=DATA),
+         "Trainer.evaluate: expected a hook that writes logs, such as MonitorLoss('valid'), got "
+         "none. Without hooks: bs.tools.evaluate(net, data)."),
         (training(train_scorers=[3]), "scorers: expected a list such as [brainstorm.scorers."),
         (adding(object.__new__(Hook)), "from brainstorm.hooks.Hook and calls super().__init__()."),
         (adding(StopAfterEpoch(3)),
