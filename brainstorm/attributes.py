@@ -2,6 +2,8 @@
 
 A class has what it or a base of it defines, declares by an annotation or in ``__undescribed__``, or
 sets in a constructor. Names that begin with an underscore, and classes of users, are free.
+
+Some classes list names of attributes, such as ``state_names``: `merged_names` adds those of bases.
 """
 
 from __future__ import annotations
@@ -9,11 +11,12 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
+import itertools
 from typing import Any
 
 from brainstorm.errors import unknown
 
-__all__ = ["check_attribute", "names_set_by"]
+__all__ = ["check_attribute", "merged_names", "names_set_by"]
 
 #: Number of pairs of a class and a name that are remembered.
 MOST_KNOWN = 4096
@@ -49,6 +52,12 @@ def _problem(cls: Any, name: str, is_callable: bool) -> str:
     if name in inspect.signature(cls).parameters:
         return f"{name!r} can only be given to the constructor."
     return unknown("attribute", name, [n for n in settings if n not in hidden])
+
+
+def merged_names(cls: type, attribute: str) -> tuple[str, ...]:
+    """Return the names that a class and its bases list in an attribute, its own first."""
+    listed = (vars(base).get(attribute, ()) for base in cls.__mro__)
+    return tuple(dict.fromkeys(itertools.chain(*listed)))
 
 
 def _members(cls: type) -> dict[str, Any]:

@@ -189,7 +189,7 @@ _KINDS = {
     "Collection[str]": Constraint(
         "a string or a list of strings",
         lambda v: v in _TEXT or v in _TEXTS,
-        convert=lambda v: [v] if isinstance(v, str) else v,
+        convert=lambda v: [v] if isinstance(v, str) else _TEXTS.convert(v),
     ),
     "Sequence[int]": _NUMBERS,
     "Sequence[float]": _NUMBERS,

@@ -278,6 +278,8 @@ def _attributes(this: Any) -> dict[str, Any]:
 
 
 def _equal(a: Any, b: Any) -> bool:
+    """Return whether two values are described alike; tuples are described as lists."""
+    a, b = (list(value) if isinstance(value, tuple) else value for value in (a, b))
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return bool(np.array_equal(a, b))
     return type(a) is type(b) and bool(a == b)

@@ -221,6 +221,8 @@ def test_what_is_of_another_kind_is_refused(cls, name, value, expected):
         (hooks.SaveCheckpoint("a"), "keep", 2.0, 2),
         (hooks.SaveCheckpoint("a"), "filename", Path("b"), "b"),
         (hooks.StopOnNan(), "logs_to_check", "loss", ["loss"]),
+        (hooks.StopOnNan(), "logs_to_check", {"loss"}, ["loss"]),
+        (hooks.StopOnNan(), "logs_to_check", {"loss": 1}.keys(), ["loss"]),
         (hooks.LogPlotter("a"), "log_names", "loss", ["loss"]),
         (IMAGES, "shuffle", 1, True),
     ],
@@ -229,6 +231,13 @@ def test_what_is_set_is_kept_as_it_is_described(made, name, value, kept):
     made = copy.copy(made)
     setattr(made, name, value)
     assert repr(getattr(made, name)) == repr(kept)  # of the same type
+
+
+def test_a_list_that_is_given_is_copied():
+    names = ["loss"]
+    hook = hooks.StopOnNan(names)
+    names.append(3)
+    assert hook.logs_to_check == ["loss"]
 
 
 def test_small_integers_of_numpy_do_not_overflow():

@@ -311,6 +311,7 @@ def test_a_description_without_end():
         (ba.NumpyHandler(np.float64), "NumpyHandler(dtype=float64)"),
         (ba.ArrayInitializer(np.zeros((3, 4))), "ArrayInitializer(array=array of shape (3, 4))"),
         (ba.Accuracy(), "Accuracy()"),
+        (ba.StopOnNan(), "StopOnNan()"),
         (ba.Warmup(10, ba.Cosine(0.1, 5, 7)),
          "Warmup(num_changes=10, then=Cosine(initial_value=0.1, final_value=5, num_changes=7))"),
         (RandomState(3), "RandomState(seed=3)"),

@@ -13,11 +13,13 @@ from __future__ import annotations
 import copy
 import inspect
 import itertools
+import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from brainstorm.attributes import merged_names
 from brainstorm.constraints import Constraint
 from brainstorm.display import Node, ShownAsTree, Statistics, Tree, safe_repr
 from brainstorm.errors import DescriptionError, IteratorValidationError, kind_of, shown, unknown
@@ -41,18 +43,24 @@ class DataIterator(ShownAsTree, Seedable):
 
     Attributes:
         rnd: The only source of random numbers: its state at the start of an epoch determines it.
-        gives_sequences: Whether T is time, and not the number of rows; set by the class.
+        identity: The names of the attributes that must be the same when a run is continued:
+            numbers, texts, `None`, and arrays, which are compared by their checksums. Set by the
+            class; those of the base classes are added.
+        gives_sequences: Whether each batch says if it continues the sequences of the one before, as
+            a `Chunk` does. Then T is time, and not the number of rows. Set by the class.
         per_sequence: Names of the data that are (B, features...).
         over_s: Names of the data that are (S, B, features...), with a length of their own.
     """
 
     __argument_error__ = IteratorValidationError
+    identity: ClassVar[tuple[str, ...]] = ("length",)
     gives_sequences = False
     per_sequence: frozenset[str] = frozenset()
     over_s: frozenset[str] = frozenset()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls.identity = merged_names(cls, "identity")
         # An inherited `resume_epoch` may not fit a new `__call__`.
         if "__call__" in vars(cls) and "resume_epoch" not in vars(cls):
             cls.resume_epoch = DataIterator.resume_epoch  # type: ignore[method-assign]
@@ -178,7 +186,7 @@ class DataIterator(ShownAsTree, Seedable):
         """Return the state of the random numbers, and what identifies the iterator."""
         return {
             "type": type(self).__name__,
-            "epoch": self._describe_epoch(),
+            "epoch": {name: _plain(getattr(self, name)) for name in self.identity},
             "rnd": self.rnd.__getstate__(),
         }
 
@@ -190,18 +198,15 @@ class DataIterator(ShownAsTree, Seedable):
         """
         if state["type"] != type(self).__name__:
             raise self._fail(f"expected a {state['type']}, as in the run that is continued")
-        for name, value in self._describe_epoch().items():
-            expected = state["epoch"].get(name)
-            if value != expected:
+        saved = state["epoch"]
+        for name in self.identity:
+            value, expected = _plain(getattr(self, name)), saved.get(name)
+            if name in saved and value != expected:  # older files lack some names
                 raise self._fail(
                     f"expected {name} = {expected!r}, as in the run that is continued, got "
                     f"{value!r}. Give the data and arguments that the run began with."
                 )
         self.rnd.__setstate__(state["rnd"])
-
-    def _describe_epoch(self) -> dict[str, Any]:
-        """Return the values that define an epoch, numbers and texts by name."""
-        return {"length": self.length}
 
     def _if_option(self, name: str) -> str:
         """Return advice for the case that data of some name should have been an option."""
@@ -299,15 +304,14 @@ class Wrapper(DataIterator):
 
     def get_state(self) -> dict[str, Any]:
         drawn = {} if self._drawn_from is None else {"drawn_from": self._drawn_from}
-        return {**super().get_state(), **drawn, "iter": self.iter.get_state()}
+        state = {**super().get_state(), **drawn, "iter": self.iter.get_state()}
+        del state["epoch"]["length"]  # the wrapped iterator's
+        return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         super().set_state(state)
         self._drawn_from = state.get("drawn_from")
         self.iter.set_state(state["iter"])
-
-    def _describe_epoch(self) -> dict[str, Any]:
-        return {}  # the wrapped iterator has it
 
     def _check_names(self, given: Mapping[str, Any], choices: Mapping[str, Any]) -> None:
         if not isinstance(given, Mapping):
@@ -336,7 +340,7 @@ def begin_epoch(iterator: Any, handler: Any) -> Iterator[Batch]:
 
     Raises:
         IteratorValidationError: It yields nothing that can be iterated over, or (while iterating)
-            something other than dictionaries.
+            something other than dictionaries, or other than chunks if it ``gives_sequences``.
     """
     place = f"{type(iterator).__name__}.__call__: expected it to yield"
 
@@ -344,11 +348,25 @@ def begin_epoch(iterator: Any, handler: Any) -> Iterator[Batch]:
         if not isinstance(batch, Mapping):
             text = f"{place} dictionaries of arrays by data name, got a {type(batch).__name__}."
             raise IteratorValidationError(text)
+        if getattr(iterator, "gives_sequences", False) and not hasattr(batch, "continues"):
+            raise IteratorValidationError(
+                f"{place} chunks, because it gives_sequences, got a {type(batch).__name__}. Yield "
+                f"Chunk(data, continues=...), for a chunk that was changed chunk.continues."
+            )
         return batch  # type: ignore[return-value]
 
     if not isinstance(batches := iterator(handler=handler), Iterable):
         raise IteratorValidationError(f"{place} batches, got {shown(batches)}. Is a yield missing?")
     return map(checked, batches)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as a run file holds it, with checksums in place of arrays."""
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, (np.ndarray, list, tuple)):
+        return zlib.crc32(np.ascontiguousarray(value).tobytes())
+    return value
 
 
 def _is_mapped(array: Any) -> bool:

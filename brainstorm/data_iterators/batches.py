@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import h5py
 import numpy as np
@@ -41,6 +40,8 @@ class Undivided(DataIterator):
             finite.
     """
 
+    identity = ("total_size",)
+
     def __init__(self, *, per_sequence: Collection[str] = (), **named_data: Array) -> None:
         self._set_axes(named_data, per_sequence)
         shapes, _, _ = check_data(self, named_data)
@@ -53,9 +54,6 @@ class Undivided(DataIterator):
 
     def __call__(self, handler: Any = None) -> Iterator[Batch]:
         yield self.data
-
-    def _describe_epoch(self) -> dict[str, Any]:
-        return {"total_size": self.total_size}
 
 
 class PlannedBatches(DataIterator):
@@ -78,6 +76,10 @@ class PlannedBatches(DataIterator):
             convert=lambda v: v if isinstance(v, str) else bool(v),
         ),
     }
+
+    identity: ClassVar[tuple[str, ...]] = (
+        "sample_size", "batch_size", "shuffle", "drop_last", "weights",
+    )  # fmt: skip
 
     own: Callable[[np.ndarray], np.ndarray]
 
@@ -142,11 +144,6 @@ class PlannedBatches(DataIterator):
         """Return the batch of these sequences."""
         raise NotImplementedError(f"{type(self).__name__} does not define _get_batch")
 
-    def _describe_epoch(self) -> dict[str, Any]:
-        names = ("sample_size", "batch_size", "shuffle", "drop_last")
-        weights = None if self.weights is None else zlib.crc32(self.weights.tobytes())
-        return {"weights": weights, **{name: getattr(self, name) for name in names}}
-
     def _draw_epoch(self) -> list[np.ndarray]:
         """Draw a new epoch; return for each batch the indices of its sequences."""
         batches = self._cut(self._draw_order(), self.batch_size)
@@ -201,6 +198,8 @@ class Minibatches(PlannedBatches):
         FileFormatError: While iterating, if a mapped file was changed.
     """
 
+    identity: ClassVar[tuple[str, ...]] = ("time_size", "seq_lens")
+
     def __init__(
         self,
         batch_size: int = 1,
@@ -229,9 +228,6 @@ class Minibatches(PlannedBatches):
             }
         )
         self.seq_lens = self._get_seq_lens(cut_according_to)
-
-    def _describe_epoch(self) -> dict[str, Any]:
-        return {**super()._describe_epoch(), "time_size": self.time_size}
 
     def _get_batch(self, indices: np.ndarray) -> Batch:
         return self._get_part(indices, slice(0, self._count_steps(indices)))
@@ -277,7 +273,7 @@ class Minibatches(PlannedBatches):
                 f"cut_according_to: expected a data name, None or {self.sample_size} ints from 1 "
                 f"to {self.time_size} (one length for each sequence), got {cut_according_to!r}"
             )
-        return np.array(cut_according_to)
+        return np.array(cut_according_to, np.int64)
 
 
 class Online(Minibatches):

@@ -49,6 +49,7 @@ class BucketedMinibatches(PlannedBatches):
     """
 
     __constraints__ = {"pool": integer(1)}
+    identity = ("pool", "lengths")
 
     def __init__(
         self,
@@ -77,10 +78,6 @@ class BucketedMinibatches(PlannedBatches):
         shapes = {name: self._features(name, arrays[0]) for name, arrays in self.data.items()}
         shapes.update((MASKS[time], (1,)) for time in self.lengths)
         super().__init__(shapes, len(self.seq_lens), batch_size, shuffle, drop_last)
-
-    def _describe_epoch(self) -> dict[str, Any]:
-        steps = sum(int(lengths.sum()) for lengths in self.lengths.values())
-        return {**super()._describe_epoch(), "pool": self.pool, "steps": steps}
 
     def _listed(self, name: str, arrays: Any) -> list[np.ndarray]:
         """Return the arrays of the sequences."""

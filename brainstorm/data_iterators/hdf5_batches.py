@@ -67,6 +67,7 @@ class Hdf5Minibatches(PlannedBatches):
     """
 
     __constraints__ = {"window": integer(1)}
+    identity = ("time_size", "window", "chunk_size")
 
     def __init__(
         self,
@@ -98,10 +99,6 @@ class Hdf5Minibatches(PlannedBatches):
         super().__init__(shapes, sample_size, batch_size, shuffle, drop_last)
         self.check_finite = check_finite
         self._cut_by = cut_according_to and find_mask(self, cut_according_to, named_paths)
-
-    def _describe_epoch(self) -> dict[str, Any]:
-        names = ("time_size", "window", "chunk_size")
-        return {**super()._describe_epoch(), **{name: getattr(self, name) for name in names}}
 
     # -- the order --------------------------------------------------------------------------------
 

@@ -65,7 +65,7 @@ class SequenceChunks(Minibatches):
     """
 
     __constraints__ = {"chunk_length": integer(1)}
-
+    identity = ("chunk_length",)
     gives_sequences = True
 
     def __init__(
@@ -92,16 +92,13 @@ class SequenceChunks(Minibatches):
         if self._says_ends:
             if ENDS in named_data:
                 raise self._fail("expected another name: this one is that of the ends", ENDS)
-            self.per_sequence |= {ENDS}
+            self._set_axes({*named_data, ENDS}, {*self.per_sequence, ENDS})
             self.data_shapes[ENDS] = (1,)
 
     @property  # type: ignore[misc]
     def length(self) -> int:
         """Number of chunks in one epoch; an upper limit if batches are cut."""
         return super().length * -(-self.time_size // self.chunk_length)
-
-    def _describe_epoch(self) -> dict[str, Any]:
-        return {**super()._describe_epoch(), "chunk_length": self.chunk_length}
 
     def _make_batches(self, epoch: list[np.ndarray], given: int) -> Iterator[Batch]:
         return itertools.starmap(self._get_part, itertools.islice(self._plan(epoch), given, None))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import logging
 import os
 import sys
@@ -12,6 +11,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from brainstorm.attributes import merged_names
 from brainstorm.constraints import one_of, whole
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError, UnknownPathError, escaped, shown, unknown
@@ -86,8 +86,7 @@ class Hook(Describable):
     state_names: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        named = (vars(base).get("state_names", ()) for base in reversed(cls.__mro__))
-        cls.state_names = tuple(dict.fromkeys(itertools.chain(*named)))
+        cls.state_names = merged_names(cls, "state_names")
         for name in cls.state_names:
             if not hasattr(cls, name):
                 raise TrainingError(

@@ -217,7 +217,7 @@ def add_losses(
 def find_loss_mask(net: Any) -> str | None:
     """Return the name of the data (T, B, 1) that mask all losses over time, if any do."""
     sources = [net.layers[c.start_layer] for loss in _over_time(net) for c in loss.incoming]
-    names = {_mask_of(layer) for layer in sources}
+    names = {_mask_of(net, layer) for layer in sources}
     return names.pop() if len(names) == 1 else None
 
 
@@ -227,10 +227,16 @@ def _over_time(net: Any) -> list[Any]:
     return [loss for loss in losses if loss.in_shapes["default"].scales_with_time]
 
 
-def _mask_of(layer: Any) -> str | None:
+def _mask_of(net: Any, layer: Any) -> str | None:
+    """Return the mask of a layer, or of the one before it if it only passes values on."""
     for c in layer.incoming:
         if (c.start_layer, c.input_name) == ("Input", "mask"):
             return c.output_name if layer.in_shapes["mask"].shape == ("T", "B", 1) else None
+    ins = [structure.shape for structure in layer.in_shapes.values()]
+    outs = [structure.shape for structure in layer.out_shapes.values()]
+    if len(ins) == 1 and ins == outs and not layer.parameter_shapes:
+        (connection,) = layer.incoming
+        return _mask_of(net, net.layers[connection.start_layer])
     return None
 
 
@@ -269,7 +275,7 @@ def aggregate_losses_and_scores(
     if weights[0] != weights[1] and _over_time(net):  # more than one time step
         results[PER_STEP] = Scorer.aggregate(scores[PER_STEP])
     for scorer in scorers:
-        rows = list(scores[scorer.__name__])
+        rows = list(scores.get(scorer.__name__, ()))  # none if it was set after the last batch
         if len(lengths := {len(row) for row in rows}) > 1:
             raise ValidationError(
                 f"scorer {scorer.__name__!r}: expected arrays with as many columns for each batch, "

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from brainstorm.constraints import Constraint
 from brainstorm.describable import Describable
 from brainstorm.display import ShownAsTree, Tree, safe_repr
 from brainstorm.errors import TrainingError
@@ -18,8 +19,7 @@ from brainstorm.hooks.base import ROLES, Hook, check_counts, write_line
 from brainstorm.interrupts import uninterrupted
 from brainstorm.network.network import check_network
 from brainstorm.randomness import global_rnd
-from brainstorm.scorers import aggregate_losses_and_scores, merge_scores
-from brainstorm.scorers.base import check_scorers
+from brainstorm.scorers import aggregate_losses_and_scores, check_scorers, merge_scores
 from brainstorm.training.base_stepper import TrainingStepper
 from brainstorm.training.checkpoint import DataProgress, capture_part, load_run, save_run
 from brainstorm.training.logs import Logs
@@ -29,6 +29,7 @@ from brainstorm.training.team import Team
 from brainstorm.training.trainer_checks import (
     check_data_names,
     check_epoch,
+    check_evaluation,
     check_hook,
     check_is_idle,
     check_is_stepper,
@@ -72,6 +73,7 @@ class Trainer(ShownAsTree, Describable):
     }  # fmt: skip
     __argument_error__ = TrainingError
     __default_values__ = {"verbose": True}
+    __constraints__ = {"train_scorers": Constraint("a list", lambda v: True, convert=check_scorers)}
 
     hooks: dict[str, Hook]
     train_scorers: list[Any]
@@ -267,12 +269,11 @@ class Trainer(ShownAsTree, Describable):
             The values that they logged; also kept in ``results``.
 
         Raises:
-            ValidationError: There is no network, or further data are not a data iterator.
+            ValidationError: There is no network, data are no data iterator, or no hook uses them.
         """
         check_network("Trainer.evaluate", net)
-        check_named_data("evaluate", named_data_iters)
+        writers = check_evaluation(self.ordered_hooks(), named_data_iters)
         self.results = Logs()
-        writers = [hook for hook in self.ordered_hooks() if hook.role == "writer"]
         hooks = RunningHooks(self, writers, net, self.results)
         with self.team.working(), hooks.started(self.team.divide(named_data_iters, writers)):
             for hook in sorted(writers, key=lambda hook: hook.timescale):  # epoch before update

@@ -107,6 +107,19 @@ def check_named_data(method: str, iters: Mapping[str, Any]) -> None:
             raise TrainingError(f"{error}{hint}") from None
 
 
+def check_evaluation(hooks: Iterable[Hook], iters: Mapping[str, Any]) -> list[Hook]:
+    """Return the hooks that write logs; raise an error if none does, or data are no iterators."""
+    check_named_data("evaluate", iters)
+    writers = [hook for hook in hooks if hook.role == "writer"]
+    if iters and not writers:
+        raise TrainingError(
+            f"Trainer.evaluate: expected a hook that writes logs, such as "
+            f"MonitorLoss({next(iter(iters))!r}), got none. Without hooks: bs.tools.evaluate(net, "
+            f"data)."
+        )
+    return writers
+
+
 def check_epoch(trainer: Any, progress: Any, longest: int) -> None:
     """Raise an error if an epoch had no batch; warn of data whose form is probably wrong.
 

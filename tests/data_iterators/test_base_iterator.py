@@ -94,3 +94,28 @@ def test_what_is_no_batch_names_the_iterator(net, use, given, text):
     text = f"Giving.__call__: expected it to yield {text}"
     with refused(text, IteratorValidationError, is_whole=True):
         use(net, Giving(given))
+
+
+class Copied(di.Wrapper):
+    """A wrapper that gives dictionaries, or chunks."""
+
+    def __init__(self, chunks, kind):
+        super().__init__(chunks, {})
+        self.kind = kind
+
+    def __call__(self, handler=None):
+        for batch in self.iter(handler):
+            yield self.kind(batch)
+
+
+def test_chunks_stay_chunks(net):
+    x = np.linspace(-1, 1, 60).reshape(5, 4, 3)
+    chunks = di.SequenceChunks(2, shuffle=False, default=x, targets=x[:, :, :1] > 0)
+    wrapped = Copied(chunks, lambda batch: di.Chunk(batch, batch.continues))
+    assert evaluate(net, wrapped) == evaluate(net, chunks)
+    text = (
+        "Copied.__call__: expected it to yield chunks, because it gives_sequences, got a dict. "
+        "Yield Chunk(data, continues=...), for a chunk that was changed chunk.continues."
+    )
+    with refused(text, IteratorValidationError, is_whole=True):
+        evaluate(net, Copied(chunks, dict))

@@ -2,6 +2,7 @@
 
 import json
 import re
+import zlib
 
 import numpy as np
 import pytest
@@ -12,12 +13,13 @@ from brainstorm.data_iterators import (
     DataIterator,
     Hdf5Minibatches,
     Minibatches,
+    SequenceChunks,
     Undivided,
     Wrapper,
 )
 from brainstorm.utils import get_inheritors
 from tests.data_iterators.iterating import Counted, refused
-from tests.runs import ITERATORS, LARGE, SEQUENCES
+from tests.runs import ITERATORS, LARGE, LENGTHS, SEQUENCES
 
 
 def same(batches, others):
@@ -90,6 +92,20 @@ def test_too_few_batches(iterator, name, count):
         iterator.resume_epoch(9)
 
 
+def checksum(*lengths):
+    return zlib.crc32(np.array(lengths, np.int64).tobytes())
+
+
+class Every(Minibatches):
+    """A user's iterator with an argument on which an epoch depends."""
+
+    identity = ("step",)
+
+    def __init__(self, step):
+        self.step = step
+        super().__init__(shuffle=False, **SEQUENCES)
+
+
 SHORT = {name: array[:, :9] for name, array in SEQUENCES.items()}
 
 
@@ -113,7 +129,12 @@ SHORT = {name: array[:, :9] for name, array in SEQUENCES.items()}
          "Undivided: expected total_size = 220, as in the run that is continued, got 180"),
         (lambda: BucketedMinibatches(x=[np.ones((n, 1)) for n in (3, 4)]),
          lambda: BucketedMinibatches(x=[np.ones((n, 1)) for n in (3, 3)]),
-         "BucketedMinibatches: expected steps = 7, as in the run that is"),
+         f"BucketedMinibatches: expected lengths = {{'T': {checksum(3, 4)}}}, as in the run that "
+         f"is continued, got {{'T': {checksum(3, 3)}}}. "),
+        (ITERATORS["chunks"], lambda: SequenceChunks(2, 3, **SEQUENCES),
+         f"SequenceChunks: expected seq_lens = {checksum(*LENGTHS)}, as in the run that is "
+         f"continued, got None. "),
+        (lambda: Every(2), lambda: Every(3), "Every: expected step = 2, as in the run that is"),
         (lambda: Hdf5Minibatches(LARGE, 4, window=2, default="default"),
          lambda: Hdf5Minibatches(LARGE, 4, window=3, default="default"),
          "Hdf5Minibatches: expected window = 2, as in the run that is"),
@@ -122,6 +143,12 @@ SHORT = {name: array[:, :9] for name, array in SEQUENCES.items()}
 def test_states_of_others(made, other, text):
     with refused(re.escape(text)):
         other().set_state(made().get_state())
+
+
+def test_names_that_an_older_state_lacks_are_not_compared():
+    state = Minibatches(3, cut_according_to=LENGTHS, **SEQUENCES).get_state()
+    del state["epoch"]["seq_lens"]
+    Minibatches(3, **SEQUENCES).set_state(state)
 
 
 def test_what_a_class_saves_it_must_restore():

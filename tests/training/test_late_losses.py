@@ -9,9 +9,19 @@ from brainstorm.data_iterators import BucketedMinibatches, Minibatches
 from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.initializers import Gaussian
-from brainstorm.layers import FullyConnected, Input, L2Decay, Loss, Mask, SquaredError
+from brainstorm.layers import (
+    DeltasScaling,
+    FullyConnected,
+    Input,
+    L2Decay,
+    Loss,
+    Mask,
+    NoOp,
+    SquaredError,
+)
 from brainstorm.network import Network
 from brainstorm.scorers import MeanSquaredError
+from brainstorm.scorers.base import find_loss_mask
 from brainstorm.tools import evaluate
 from brainstorm.training import SgdStepper
 from brainstorm.training.late_losses import BATCHES
@@ -77,11 +87,14 @@ def test_values_are_read_once_for_many_batches():
 LENGTHS = (3, 9, 4, 7, 5)
 
 
-def masked_network(handler, penalty):
-    """Return a network whose losses are masked; the output is 0."""
+def masked_network(handler, penalty, *after):
+    """Return a network whose losses are masked, with layers after the mask; the output is 0."""
     inputs = Input(dict.fromkeys(("default", "targets", "mask"), ("T", "B", 1)))
     hidden, error, mask = FullyConnected(1, "linear", name="Hidden"), SquaredError(), Mask()
-    inputs >> hidden >> "default" - error - "loss" >> mask >> Loss()
+    last = inputs >> hidden >> "default" - error - "loss" >> mask
+    for layer in after:
+        last = last >> layer
+    last >> Loss()
     inputs - "targets" >> "targets" - error
     inputs - "mask" >> "mask" - mask
     if penalty:
@@ -104,6 +117,18 @@ def test_padding_does_not_change_the_loss_per_step(size, penalty, handler):
     expected = 0.5 * np.mean(np.concatenate(targets) ** 2)
     assert trainer.logs["rolling_training.total_loss_per_step"] == pytest.approx([expected])
     assert evaluate(net, data)["total_loss_per_step"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("after", "mask"),
+    [
+        ([DeltasScaling(2.0)], "mask"),
+        ([NoOp(), DeltasScaling(0.5)], "mask"),
+        ([FullyConnected(1, "linear")], None),  # the loss of a masked step is a bias
+    ],
+)
+def test_a_mask_before_layers_that_pass_the_losses_on(after, mask):
+    assert find_loss_mask(masked_network(NumpyHandler(), False, *after)) == mask
 
 
 def test_scores_that_count_padding(caplog):

@@ -216,6 +216,9 @@ NO_STEPPER = "Trainer: expected a stepper such as SgdStepper(0.1), got {}. The "
          "trainer.add_hook(StopAfterEpoch(3))."),
         (lambda trainer, net: trainer.evaluate(net, valid=None),
          f"Trainer.evaluate, valid: {NO_DATA}, got NoneType."),
+        (lambda trainer, net: Trainer(SgdStepper()).evaluate(net, valid=DATA),
+         "Trainer.evaluate: expected a hook that writes logs, such as MonitorLoss('valid'), got "
+         "none. Without hooks: bs.tools.evaluate(net, data)."),
         (training(train_scorers=[3]), "scorers: expected a list such as [brainstorm.scorers."),
         (adding(object.__new__(Hook)), "from brainstorm.hooks.Hook and calls super().__init__()."),
         (adding(StopAfterEpoch(3)),
@@ -245,6 +248,20 @@ def test_what_is_wrong_is_refused_before_anything_happens(net, act, text):
     assert list(trainer.hooks) == ["Spy", "StopAfterEpoch"]
     trainer.add_hook(StopAfterEpoch(3, name="again"))
     assert [hook.priority for hook in trainer.hooks.values()] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("update", [1, 8])
+def test_scorers_that_a_hook_sets(net, batches, update):
+    def change(epoch_nr, update_nr, net):
+        if update_nr == update:
+            with refused("scorers: expected a list such as", ValidationError):
+                trainer.train_scorers = Accuracy()
+            trainer.train_scorers = [Accuracy()]
+
+    trainer = make_trainer(Call(change), stepper=AdamStepper(0.05))
+    trainer.train(net, batches)
+    *_, last = trainer.logs["rolling_training.Accuracy"]
+    assert 0 < last <= 1 if update == 1 else np.isnan(last)  # nothing was counted after it
 
 
 def test_data_that_nothing_reads_are_warned_of_once(caplog):

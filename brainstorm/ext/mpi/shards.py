@@ -35,6 +35,11 @@ class Part(dict[str, Any]):
     is_idle = False
 
 
+def _of_source(name: str) -> Any:
+    """Return a property that is an attribute of the source."""
+    return property(lambda shard: getattr(shard.source, name))
+
+
 class Shard(DataIterator):
     """The part of every batch of an iterator that belongs to this rank.
 
@@ -46,17 +51,16 @@ class Shard(DataIterator):
         world: The ranks.
     """
 
+    data_shapes = _of_source("data_shapes")
+    length = _of_source("length")
+    per_sequence = _of_source("per_sequence")
+    over_s = _of_source("over_s")
+    gives_sequences = _of_source("gives_sequences")
+    rnd = _of_source("rnd")
+
     def __init__(self, source: DataIterator, world: World) -> None:
         self.source = source
         self.world = world
-        self.data_shapes = source.data_shapes
-        self.per_sequence, self.over_s = source.per_sequence, source.over_s
-        self.rnd = source.rnd
-
-    @property  # type: ignore[misc]
-    def length(self) -> int | None:
-        """That of the source."""
-        return self.source.length
 
     def __call__(self, handler: Any = None) -> Iterator[Part]:
         return self.resume_epoch(0, handler)

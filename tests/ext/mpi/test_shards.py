@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from brainstorm.data_iterators import AddGaussianNoise, Minibatches
+from brainstorm.data_iterators import AddGaussianNoise, Minibatches, SequenceChunks
 from brainstorm.ext.mpi.shards import divide
 from tests.data_iterators.iterating import NUMBERS, N, iterators_of_every_kind, store_sequences
 from tests.ext.mpi.fakes import FakeWorld
@@ -48,6 +48,8 @@ def test_a_shard_goes_on_where_it_was_and_is_described_as_what_it_divides():
     batches = Minibatches(4, default=NUMBERS)
     shard = divide(batches, FakeWorld(1, 2))
     assert (shard.length, shard.data_shapes) == (2, {"default": (1,)})
+    assert not shard.gives_sequences
+    assert divide(SequenceChunks(2, 3, default=NUMBERS), FakeWorld(0, 2)).gives_sequences
     state = shard.get_state()
     assert state["type"] == "Minibatches"
     whole = [part["default"] for part in shard()]
