@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -182,6 +182,11 @@ class WithAverages(Hook):
     def is_turn(self, timescale: str, count: int) -> bool:
         self.hook.trainer, self.hook.ran_on = self.trainer, self.ran_on
         return self.hook.is_turn(timescale, count)
+
+    @property
+    def scorers(self) -> Sequence[Any]:
+        """Those of the other hook."""
+        return getattr(self.hook, "scorers", ())
 
     @property
     def _averages(self) -> Any:

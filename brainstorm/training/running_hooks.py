@@ -12,14 +12,11 @@ import numpy as np
 from brainstorm.errors import escaped
 from brainstorm.hooks.base import LOG, Hook, write_line
 from brainstorm.hooks.checkpoints import SaveCheckpoint
-from brainstorm.hooks.criteria import scorers_of
+from brainstorm.hooks.criteria import ROLLING, scorers_of
 from brainstorm.training.logs import Logs, Moment
 from brainstorm.utils import flatten_items
 
 VALUE_COLUMN = 40
-
-#: The name in the logs of the averages over the training batches of each epoch.
-ROLLING = "rolling_training"
 
 #: The name in the logs of the values that statistics layers accumulated over each epoch.
 STATISTICS = "statistics"

@@ -15,6 +15,7 @@ from brainstorm.errors import TrainingError
 from brainstorm.files import PathLike
 from brainstorm.handlers import Handler
 from brainstorm.hooks.base import ROLES, Hook, check_counts, write_line
+from brainstorm.hooks.criteria import ROLLING
 from brainstorm.interrupts import uninterrupted
 from brainstorm.network.network import check_network
 from brainstorm.randomness import global_rnd
@@ -23,7 +24,7 @@ from brainstorm.scorers.base import check_scorers
 from brainstorm.training.base_stepper import TrainingStepper
 from brainstorm.training.checkpoint import DataProgress, capture_part, load_run, save_run
 from brainstorm.training.logs import Logs
-from brainstorm.training.running_hooks import ROLLING, STATISTICS, RunningHooks
+from brainstorm.training.running_hooks import STATISTICS, RunningHooks
 from brainstorm.training.signals import StopSignals
 from brainstorm.training.team import Team
 from brainstorm.training.trainer_checks import (

@@ -84,6 +84,15 @@ def test_training_scores_and_those_of_wrapped_hooks_are_known(train):
     stopper.start(None, None, False, {})
 
 
+def test_of_scorers_with_one_name_that_of_the_log_decides(train):
+    gains = Values([2.0, 3.0, 1.0], [Gain(name="score")], name="a")
+    costs = Values([2.0, 3.0, 1.0], [Cost(name="score")], name="b")
+    most = hooks.SaveBestNetwork("a.score", name="most")
+    least = hooks.SaveBestNetwork("b.score")
+    train(gains, costs, most, least, epochs=2)
+    assert (most.best_so_far, least.best_so_far) == (3.0, 1.0)
+
+
 def test_the_names_of_loss_layers_are_losses():
     inp = Input({"default": ("T", "B", 3)})
     hidden = inp >> FullyConnected(2, "tanh")
