@@ -139,11 +139,23 @@ class AverageWeights(Hook):
         self._restored = {"count": state["count"], "average": state["average"]}
 
 
+def _of_hook(name: str) -> Any:
+    """Return a property that is the attribute of that name of the other hook."""
+
+    def get(self: Any) -> Any:
+        return getattr(self.hook, name)
+
+    def put(self: Any, value: Any) -> None:
+        setattr(self.hook, name, value)
+
+    return property(get, put, doc=f"The `{name}` of the other hook.")
+
+
 class WithAverages(Hook):
     """Run another hook while the network has the averages of `AverageWeights` as its parameters.
 
-    For hooks that read the network: monitors, savers and stoppers. It has the name, the interval
-    and the log of that hook.
+    For hooks that read the network: monitors, savers and stoppers. It has the name, the interval,
+    the file and the log of that hook.
 
     Args:
         hook: The other hook.
@@ -152,15 +164,25 @@ class WithAverages(Hook):
 
     __default_values__ = {"averages": "AverageWeights"}
 
+    timescale = _of_hook("timescale")
+    interval = _of_hook("interval")
+    verbose = _of_hook("verbose")
+    run_verbosity = _of_hook("run_verbosity")
+    role = _of_hook("role")
+    idempotent = _of_hook("idempotent")
+    trainer = _of_hook("trainer")
+    ran_on = _of_hook("ran_on")
+    filename = _of_hook("filename")
+    folder = _of_hook("folder")
+
     def __init__(self, hook: Hook, averages: str = "AverageWeights") -> None:
         changes = getattr(hook, "role", "") == "editor" and not isinstance(hook, EarlyStopper)
         if not isinstance(hook, Hook) or isinstance(hook, SaveCheckpoint) or changes:
             expected = "a monitor, a saver of networks or a stopper"
             raise TrainingError(f"WithAverages, hook: expected {expected}, got {shown(hook)}.")
-        super().__init__(hook.__name__, hook.timescale, hook.interval, hook.verbose)
         self.hook = hook
+        super().__init__(hook.__name__, hook.timescale, hook.interval, hook.verbose)
         self.averages = averages
-        self.role, self.idempotent = hook.role, hook.idempotent
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Find the averages, and start the other hook.
@@ -173,14 +195,12 @@ class WithAverages(Hook):
         self.check_name("hook", self.averages, self.trainer.hooks)
         if not isinstance(self._averages, AverageWeights):
             raise self.fail("averages", "the name of an AverageWeights", self.averages)
-        self.hook.trainer = self.trainer
         self.hook.start(net, stepper, verbose, named_data_iters)
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
         self.hook.begin_anew(logs)
 
     def is_turn(self, timescale: str, count: int) -> bool:
-        self.hook.trainer, self.hook.ran_on = self.trainer, self.ran_on
         return self.hook.is_turn(timescale, count)
 
     @property
