@@ -138,6 +138,15 @@ class AverageWeights(Hook):
         check_counts(self.place, count=state["count"])
         self._restored = {"count": state["count"], "average": state["average"]}
 
+    def go_back(
+        self, state: Mapping[str, Any] | None, factor: float, net: Any, stepper: Any
+    ) -> None:
+        """Go on with the averages of the checkpoint; without any, start with its parameters."""
+        self.begin_anew({})
+        if state is not None:
+            self.set_state(state)
+        self.start(net, stepper, self.run_verbosity, {})
+
 
 def _of_hook(name: str) -> Any:
     """Return a property that is the attribute of that name of the other hook."""
@@ -234,3 +243,8 @@ class WithAverages(Hook):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         self.hook.set_state(state)
+
+    def go_back(
+        self, state: Mapping[str, Any] | None, factor: float, net: Any, stepper: Any
+    ) -> None:
+        self.hook.go_back(state, factor, net, stepper)

@@ -206,6 +206,20 @@ class Hook(Describable):
         for name in self.state_names:
             setattr(self, name, copy.deepcopy(state[name.lstrip("_")]))
 
+    def go_back(
+        self, state: Mapping[str, Any] | None, factor: float, net: Any, stepper: Any
+    ) -> None:
+        """Handle that the training has returned to a checkpoint; override if that matters.
+
+        `ReturnToCheckpoint` calls it, in all processes, once network and stepper have gone back.
+
+        Args:
+            state: What `get_state` returned then; `None` if the hook did not exist.
+            factor: The learning rate was multiplied by it.
+            net: The network.
+            stepper: The stepper.
+        """
+
     def message(self, msg: str) -> None:
         """Log a line with the name of the hook, and print it if the hook is verbose."""
         line = f"{self.__name__} >> {msg}"

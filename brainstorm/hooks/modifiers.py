@@ -69,6 +69,13 @@ class ModifyStepperAttribute(Hook):
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
         self.factor = 1.0
 
+    def go_back(
+        self, state: Mapping[str, Any] | None, factor: float, net: Any, stepper: Any
+    ) -> None:
+        """Reduce the learning rates of the schedule, too."""
+        if self.attr_name == "learning_rate":
+            self.factor *= factor
+
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         super().start(net, stepper, verbose, named_data_iters)
         kind, described = type(stepper), [key for key in stepper.__describe__() if key != "@type"]
