@@ -121,6 +121,11 @@ class DataProgress:
         self._read_losses()
         return self._scores
 
+    @property
+    def losses(self) -> list[float]:
+        """The total loss of each batch of this epoch."""
+        return [value / max(weight, 1) for weight, value in self.scores.get("total_loss", ())]
+
     def restart_sequences(self) -> None:
         """Set the state that recurrent layers carry to the next batch to zero."""
         self.net.leave_batch()

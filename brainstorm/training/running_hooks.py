@@ -21,6 +21,9 @@ VALUE_COLUMN = 40
 #: The name in the logs of the values that statistics layers accumulated over each epoch.
 STATISTICS = "statistics"
 
+#: The name in the logs of the reason why a training ended without being stopped by a hook.
+INTERRUPTED = "interrupted"
+
 
 class RunningHooks:
     """The hooks of one training or evaluation, from the start of each to its end.

@@ -24,7 +24,7 @@ from brainstorm.scorers.base import check_scorers
 from brainstorm.training.base_stepper import TrainingStepper
 from brainstorm.training.checkpoint import DataProgress, capture_part, load_run, save_run
 from brainstorm.training.logs import Logs
-from brainstorm.training.running_hooks import STATISTICS, RunningHooks
+from brainstorm.training.running_hooks import INTERRUPTED, STATISTICS, RunningHooks
 from brainstorm.training.signals import StopSignals
 from brainstorm.training.team import Team
 from brainstorm.training.trainer_checks import (
@@ -38,9 +38,6 @@ from brainstorm.training.trainer_checks import (
 )
 from brainstorm.training.trainer_tree import trainer_tree
 from brainstorm.utils import Named
-
-#: The name in the logs of the reason why a training ended without being stopped by a hook.
-INTERRUPTED = "interrupted"
 
 
 class Trainer(ShownAsTree, Describable):
@@ -240,8 +237,7 @@ class Trainer(ShownAsTree, Describable):
                     self.current_update_nr += 1
                     net.apply_weight_modifiers()
             longest = max(longest, net.time_size)
-            if not self.stepper.is_within_update:
-                stop = bool(hooks.emit("update"))
+            stop = not self.stepper.is_within_update and bool(hooks.emit("update"))
             if stop:
                 break
             if self._save_due(hooks, progress):
@@ -301,8 +297,7 @@ class Trainer(ShownAsTree, Describable):
     @property
     def batch_losses(self) -> list[float]:
         """The total loss of each batch of the current epoch, or of the one that just ended."""
-        scores = {} if self._progress is None else self._progress.scores
-        return [value / max(weight, 1) for weight, value in scores.get("total_loss", ())]
+        return [] if self._progress is None else self._progress.losses
 
     def restart_sequences(self) -> None:
         """Reset the state of recurrent layers where the next batch continues long sequences."""
