@@ -299,6 +299,11 @@ class Trainer(ShownAsTree, Describable):
         """The total loss of each batch of the current epoch, or of the one that just ended."""
         return [] if self._progress is None else self._progress.losses
 
+    @property
+    def batches_given(self) -> int:
+        """For how many batches of the current epoch, or the one that just ended, a step began."""
+        return 0 if self._progress is None else self._progress.given
+
     def restart_sequences(self) -> None:
         """Reset the state of recurrent layers where the next batch continues long sequences."""
         if self._progress is not None:
