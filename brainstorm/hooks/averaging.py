@@ -46,14 +46,15 @@ class AverageWeights(Hook):
             after it; `None` before.
     """
 
-    __undescribed__ = {"average", "_handler", "_share", "_count", "_restored"}
+    state_names = ("_count",)
+    __undescribed__ = {"average", "_handler", "_share", "_restored"}
     __constraints__ = {"decay": number(0, 1, high_open=True)}
 
     average: Array = None
     _handler: Any = None
     _share: Array = None
     _count = 0
-    _restored: Mapping[str, Any] | None = None
+    _restored: Any = None  # the average with which the next training starts
 
     role = "editor"
 
@@ -68,7 +69,8 @@ class AverageWeights(Hook):
         self.decay = decay
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
-        self.average, self._count, self._restored = None, 0, None
+        super().begin_anew(logs)
+        self.average = self._restored = None
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Start with the present parameters, or with the averages of the last training.
@@ -77,18 +79,17 @@ class AverageWeights(Hook):
             TrainingError: The averages so far belong to another network.
         """
         super().start(net, stepper, verbose, named_data_iters)
-        parameters, state = net.buffer.parameters, self._restored or self.get_state()
+        parameters, before = net.buffer.parameters, self.get_state()["average"]
+        if before is not None and np.shape(before) != tuple(parameters.shape):
+            expected = f"averages of {net.parameters_size} parameters"
+            raise self.fail("average", expected, f"{np.size(before)} of another network")
         self._handler = net.handler
         self._share = net.handler.zeros((1,))
-        self.average = net.handler.zeros(tuple(parameters.shape))
-        self._count, self._restored = state["count"], None
-        if state["average"] is None:
+        self.average, self._restored = net.handler.zeros(tuple(parameters.shape)), None
+        if before is None:
             net.handler.copy_to(parameters, self.average)
-        elif np.shape(state["average"]) == tuple(parameters.shape):
-            net.handler.set_from_numpy(self.average, state["average"])
         else:
-            expected = f"averages of {net.parameters_size} parameters"
-            raise self.fail("average", expected, f"{np.size(state['average'])} of another network")
+            net.handler.set_from_numpy(self.average, before)
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Move the averages towards the parameters, if these were updated."""
@@ -130,13 +131,15 @@ class AverageWeights(Hook):
         net.handler.set_from_numpy(net.buffer.parameters, values)
 
     def get_state(self) -> dict[str, Any]:
-        if self.average is None or self._restored is not None:
-            return dict(self._restored or {"count": 0, "average": None})
-        return {"count": self._count, "average": self._handler.get_numpy_copy(self.average)}
+        average = self._restored
+        if self.average is not None:
+            average = self._handler.get_numpy_copy(self.average)
+        return {**super().get_state(), "average": average}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         check_counts(self.place, count=state["count"])
-        self._restored = {"count": state["count"], "average": state["average"]}
+        super().set_state(state)
+        self.average, self._restored = None, state["average"]
 
     def go_back(
         self, state: Mapping[str, Any] | None, factor: float, net: Any, stepper: Any

@@ -67,6 +67,7 @@ class ModifyStepperAttribute(Hook):
         return *super().occasion, self.schedule
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
+        super().begin_anew(logs)
         self.factor = 1.0
 
     def go_back(

@@ -10,6 +10,7 @@ import pytest
 from brainstorm import hooks
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.hooks.base import ROLES
+from brainstorm.training import Linear
 from tests.test_arguments import NEEDED
 from tests.trainings import refused
 
@@ -137,6 +138,26 @@ def test_a_hook_has_the_state_of_its_base_classes_too():
     second.set_state(first.get_state())
     assert set(second.get_state()) == {"ignored", "seen", "best", "kept", "count"}
     assert (second._seen, second.count) == (3, 4)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda cls: cls(),
+        lambda cls: cls(Linear(0.1, 0.0, 2)),
+        lambda cls: cls("validation.total_loss"),
+    ],
+    ids=["AverageWeights", "ModifyStepperAttribute", "EarlyStopper"],
+)
+def test_hooks_derived_from_those_with_a_state_have_one_of_their_own(make, request):
+    base = getattr(hooks, request.node.callspec.id)
+    cls = type("Mine", (base,), {"state_names": ("calls",), "calls": 0})
+    first, second = make(cls), make(cls)
+    first.calls = 3
+    second.set_state(first.get_state())
+    assert second.calls == 3
+    first.begin_anew({})
+    assert (first.calls, second.calls) == (0, 3)
 
 
 def test_the_state_of_a_hook_needs_first_values():
