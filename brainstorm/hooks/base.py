@@ -94,6 +94,12 @@ class Hook(Describable):
                     f"{cls.__name__}.state_names: expected names of attributes with a first value "
                     f"in the class, got {name!r}. Write one there, e.g. {name} = 0."
                 )
+        for one, other in itertools.combinations(cls.state_names, 2):
+            if one.lstrip("_") == other.lstrip("_"):
+                raise TrainingError(
+                    f"{cls.__name__}.state_names: expected names that differ not only in a leading "
+                    f"underscore, got {one!r} and {other!r}. Rename one."
+                )
         super().__init_subclass__(**kwargs)
 
     @classmethod

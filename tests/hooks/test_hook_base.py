@@ -164,3 +164,9 @@ def test_the_state_of_a_hook_needs_first_values():
     text = "Late.state_names: expected names of attributes with a first value in the class, got "
     with refused(f"{text}'count'. Write one there, e.g. "):
         type("Late", (hooks.Hook,), {"state_names": ("count",)})
+
+
+def test_the_names_of_a_state_differ_without_the_underscore():
+    text = "Mine.state_names: expected names that differ not only in a leading underscore, got "
+    with refused(f"{text}'_count' and 'count'. Rename one."):
+        type("Mine", (hooks.AverageWeights,), {"state_names": ("count",), "count": 0})
