@@ -54,8 +54,9 @@ class RunningHooks:
             yield
 
     def _runs_here(self, hook: Hook) -> bool:
-        """Return whether a hook runs in this process of the team."""
-        return self._trainer.team.rank == 0 or hook.role != "reader"
+        """Return whether a hook runs in this process of the team, and was not deleted."""
+        is_there = hook in self._trainer.hooks.values()
+        return is_there and (self._trainer.team.rank == 0 or hook.role != "reader")
 
     @contextmanager
     def _told_of_the_end(self, hook: Hook) -> Iterator[None]:
