@@ -97,7 +97,8 @@ def find_criterion(judge: Any, net: Any, scorers: Mapping[str, Sequence[Scorer]]
     if judge.criterion is not None:
         return str(judge.criterion)
     log_name = judge.log_name
-    own = scorers.get(log_name.partition(".")[0], ())
+    every = [scorer for group in scorers.values() for scorer in group]
+    own = scorers.get(log_name.partition(".")[0], every)  # a log of no hook is an error later
     for scorer in own:
         if scorer.criterion is not None and f".{log_name}".endswith(f".{scorer.__name__}"):
             return scorer.criterion

@@ -4,7 +4,7 @@ import pytest
 
 import brainstorm as bs
 from brainstorm import hooks
-from brainstorm.errors import TrainingError
+from brainstorm.errors import TrainingError, UnknownPathError
 from brainstorm.hooks.criteria import criterion_of
 from brainstorm.layers import FullyConnected, Input, Loss
 from brainstorm.scorers import Accuracy, Hamming, MeanSquaredError, Scorer
@@ -136,6 +136,13 @@ def test_a_misspelled_name_is_compared_with_those_of_the_scorers(train):
     )
     with pytest.raises(TrainingError, match=text):
         train(hooks.MonitorScores("valid", [Accuracy()], name="a"), hooks.EarlyStopper("a.Acuracy"))
+
+
+@pytest.mark.parametrize("name", ["validaton.right", "right"])
+def test_a_log_of_no_hook_is_compared_with_all_logs(train, name):
+    monitor = hooks.MonitorScores("valid", [Accuracy(name="right")], name="validation")
+    with pytest.raises(UnknownPathError, match=f"unknown log '{name}'. Choices are: validation.to"):
+        train(monitor, hooks.EarlyStopper(name))
 
 
 @pytest.mark.parametrize(
