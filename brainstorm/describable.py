@@ -117,6 +117,7 @@ class Describable:
         new, hidden = cls.__new__(cls), cls._merged("__undescribed__")
         defaults = cls._merged("__default_values__")
         of_class = {name for name, value in hidden.items() if getattr(cls, name, new) is value}
+        of_class |= {name for name in defaults if isinstance(getattr(cls, name, None), property)}
         for name, value in {**hidden, **defaults}.items():
             if name not in of_class:
                 object.__setattr__(new, name, copy.deepcopy(value))
@@ -126,7 +127,8 @@ class Describable:
                 with _located(f"[{cls.__name__}.{name}]"):
                     cls._check_attribute(name, hidden)
                     described[name] = create_from_description(value)
-        arguments = cls._arguments_in({**{n: getattr(new, n) for n in defaults}, **described})
+        known = {name: getattr(new, name) for name in defaults if name not in of_class}
+        arguments = cls._arguments_in({**known, **described})
         if arguments:
             cls.__init__(new, **arguments)
         for name, value in described.items():
@@ -157,17 +159,16 @@ class Describable:
 
     def _check_complete(self) -> None:
         """Raise an error if an attribute that a constructor keeps is missing."""
-        attributes = _attributes(self)
-        for cls in type(self).__mro__:
-            if inspect.isfunction(init := vars(cls).get("__init__")):
-                used = names_set_by(init)
-                for name in argument_names(init):
-                    is_there = name in attributes or isinstance(getattr(cls, name, None), property)
-                    if name in used and not is_there:
-                        raise DescriptionError(
-                            f"a {type(self).__name__} cannot be made without {name!r}. "
-                            f"get_description of one shows what belongs into it."
-                        )
+        kind, attributes = type(self), _attributes(self)
+        constructors = (vars(cls).get("__init__") for cls in kind.__mro__)
+        for init in filter(inspect.isfunction, constructors):
+            for name in argument_names(init):
+                is_there = name in attributes or isinstance(getattr(kind, name, None), property)
+                if name in names_set_by(init) and not is_there:
+                    raise DescriptionError(
+                        f"a {kind.__name__} cannot be made without {name!r}. "
+                        f"get_description of one shows what belongs into it."
+                    )
 
     @classmethod
     def _check_attribute(cls, name: str, hidden: Container[str]) -> None:

@@ -271,8 +271,9 @@ class FreezeValues(ValueModifier):
         self.weights = weights
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "weights" and value is not None:
-            self._is_given, value = True, _numbers("FreezeValues: weights", value)
+        if name == "weights":
+            self._is_given = value is not None
+            value = _numbers("FreezeValues: weights", value) if self._is_given else None
         super().__setattr__(name, value)
 
     def start(self, handler: Handler, view: Array) -> None:

@@ -237,6 +237,18 @@ def test_arrays_are_copied_and_changed_by_assignment(cls, name):
         setattr(modifier, name, "all")
 
 
+def test_freeze_values_without_weights_freezes_those_that_it_finds_next():
+    modifier, handler = vm.FreezeValues([5.0, 6.0]), NumpyHandler(np.float64)
+    modifier.weights = None
+    for expected in ([1.0, 2.0], [3.0, 4.0]):
+        view = handler.create_from_numpy(np.array(expected))
+        modifier.start(handler, view)
+        modifier(handler, view)
+        assert np.array_equal(view, expected)
+    modifier.weights = None
+    assert np.array_equal(apply(modifier, handler, [7.0, 8.0]), [7, 8])
+
+
 def test_freeze_values_remembers_in_its_description():
     modifier = vm.FreezeValues()
     assert get_description(modifier) == {"@type": "FreezeValues", "weights": None}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,14 +46,15 @@ class AverageWeights(Hook):
             after it; `None` before.
     """
 
-    __undescribed__ = {"average", "_handler", "_share", "_count", "_restored"}
+    state_names = ("_count",)
+    __undescribed__ = {"average", "_handler", "_share", "_restored"}
     __constraints__ = {"decay": number(0, 1, high_open=True)}
 
     average: Array = None
     _handler: Any = None
     _share: Array = None
     _count = 0
-    _restored: Mapping[str, Any] | None = None
+    _restored: Any = None  # the average with which the next training starts
 
     role = "editor"
 
@@ -68,7 +69,8 @@ class AverageWeights(Hook):
         self.decay = decay
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
-        self.average, self._count, self._restored = None, 0, None
+        super().begin_anew(logs)
+        self.average = self._restored = None
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Start with the present parameters, or with the averages of the last training.
@@ -77,18 +79,17 @@ class AverageWeights(Hook):
             TrainingError: The averages so far belong to another network.
         """
         super().start(net, stepper, verbose, named_data_iters)
-        parameters, state = net.buffer.parameters, self._restored or self.get_state()
+        parameters, before = net.buffer.parameters, self.get_state()["average"]
+        if before is not None and np.shape(before) != tuple(parameters.shape):
+            expected = f"averages of {net.parameters_size} parameters"
+            raise self.fail("average", expected, f"{np.size(before)} of another network")
         self._handler = net.handler
         self._share = net.handler.zeros((1,))
-        self.average = net.handler.zeros(tuple(parameters.shape))
-        self._count, self._restored = state["count"], None
-        if state["average"] is None:
+        self.average, self._restored = net.handler.zeros(tuple(parameters.shape)), None
+        if before is None:
             net.handler.copy_to(parameters, self.average)
-        elif np.shape(state["average"]) == tuple(parameters.shape):
-            net.handler.set_from_numpy(self.average, state["average"])
         else:
-            expected = f"averages of {net.parameters_size} parameters"
-            raise self.fail("average", expected, f"{np.size(state['average'])} of another network")
+            net.handler.set_from_numpy(self.average, before)
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Move the averages towards the parameters, if these were updated."""
@@ -130,20 +131,43 @@ class AverageWeights(Hook):
         net.handler.set_from_numpy(net.buffer.parameters, values)
 
     def get_state(self) -> dict[str, Any]:
-        if self.average is None or self._restored is not None:
-            return dict(self._restored or {"count": 0, "average": None})
-        return {"count": self._count, "average": self._handler.get_numpy_copy(self.average)}
+        average = self._restored
+        if self.average is not None:
+            average = self._handler.get_numpy_copy(self.average)
+        return {**super().get_state(), "average": average}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         check_counts(self.place, count=state["count"])
-        self._restored = {"count": state["count"], "average": state["average"]}
+        super().set_state(state)
+        self.average, self._restored = None, state["average"]
+
+    def go_back(
+        self, state: Mapping[str, Any] | None, factor: float, net: Any, stepper: Any
+    ) -> None:
+        """Go on with the averages of the checkpoint; without any, start with its parameters."""
+        self.begin_anew({})
+        if state is not None:
+            self.set_state(state)
+        self.start(net, stepper, self.run_verbosity, {})
+
+
+def _of_hook(name: str) -> Any:
+    """Return a property that is the attribute of that name of the other hook."""
+
+    def get(self: Any) -> Any:
+        return getattr(self.hook, name)
+
+    def put(self: Any, value: Any) -> None:
+        setattr(self.hook, name, value)
+
+    return property(get, put, doc=f"The `{name}` of the other hook.")
 
 
 class WithAverages(Hook):
     """Run another hook while the network has the averages of `AverageWeights` as its parameters.
 
-    For hooks that read the network: monitors, savers and stoppers. It has the name, the interval
-    and the log of that hook.
+    For hooks that read the network: monitors, savers and stoppers. It has the name, the interval,
+    the file and the log of that hook.
 
     Args:
         hook: The other hook.
@@ -152,15 +176,25 @@ class WithAverages(Hook):
 
     __default_values__ = {"averages": "AverageWeights"}
 
+    timescale = _of_hook("timescale")
+    interval = _of_hook("interval")
+    verbose = _of_hook("verbose")
+    run_verbosity = _of_hook("run_verbosity")
+    role = _of_hook("role")
+    idempotent = _of_hook("idempotent")
+    trainer = _of_hook("trainer")
+    ran_on = _of_hook("ran_on")
+    filename = _of_hook("filename")
+    folder = _of_hook("folder")
+
     def __init__(self, hook: Hook, averages: str = "AverageWeights") -> None:
         changes = getattr(hook, "role", "") == "editor" and not isinstance(hook, EarlyStopper)
         if not isinstance(hook, Hook) or isinstance(hook, SaveCheckpoint) or changes:
             expected = "a monitor, a saver of networks or a stopper"
             raise TrainingError(f"WithAverages, hook: expected {expected}, got {shown(hook)}.")
-        super().__init__(hook.__name__, hook.timescale, hook.interval, hook.verbose)
         self.hook = hook
+        super().__init__(hook.__name__, hook.timescale, hook.interval, hook.verbose)
         self.averages = averages
-        self.role, self.idempotent = hook.role, hook.idempotent
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Find the averages, and start the other hook.
@@ -173,15 +207,18 @@ class WithAverages(Hook):
         self.check_name("hook", self.averages, self.trainer.hooks)
         if not isinstance(self._averages, AverageWeights):
             raise self.fail("averages", "the name of an AverageWeights", self.averages)
-        self.hook.trainer = self.trainer
         self.hook.start(net, stepper, verbose, named_data_iters)
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
         self.hook.begin_anew(logs)
 
     def is_turn(self, timescale: str, count: int) -> bool:
-        self.hook.trainer, self.hook.ran_on = self.trainer, self.ran_on
         return self.hook.is_turn(timescale, count)
+
+    @property
+    def scorers(self) -> Sequence[Any]:
+        """Those of the other hook."""
+        return getattr(self.hook, "scorers", ())
 
     @property
     def _averages(self) -> Any:
@@ -209,3 +246,8 @@ class WithAverages(Hook):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         self.hook.set_state(state)
+
+    def go_back(
+        self, state: Mapping[str, Any] | None, factor: float, net: Any, stepper: Any
+    ) -> None:
+        self.hook.go_back(state, factor, net, stepper)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 import os
 import sys
@@ -92,6 +93,12 @@ class Hook(Describable):
                 raise TrainingError(
                     f"{cls.__name__}.state_names: expected names of attributes with a first value "
                     f"in the class, got {name!r}. Write one there, e.g. {name} = 0."
+                )
+        for one, other in itertools.combinations(cls.state_names, 2):
+            if one.lstrip("_") == other.lstrip("_"):
+                raise TrainingError(
+                    f"{cls.__name__}.state_names: expected names that differ not only in a leading "
+                    f"underscore, got {one!r} and {other!r}. Rename one."
                 )
         super().__init_subclass__(**kwargs)
 
@@ -204,6 +211,20 @@ class Hook(Describable):
         """Restore the state of `get_state`."""
         for name in self.state_names:
             setattr(self, name, copy.deepcopy(state[name.lstrip("_")]))
+
+    def go_back(
+        self, state: Mapping[str, Any] | None, factor: float, net: Any, stepper: Any
+    ) -> None:
+        """Handle that the training has returned to a checkpoint; override if that matters.
+
+        `ReturnToCheckpoint` calls it, in all processes, once network and stepper have gone back.
+
+        Args:
+            state: What `get_state` returned then; `None` if the hook did not exist.
+            factor: The learning rate was multiplied by it.
+            net: The network.
+            stepper: The stepper.
+        """
 
     def message(self, msg: str) -> None:
         """Log a line with the name of the hook, and print it if the hook is verbose."""

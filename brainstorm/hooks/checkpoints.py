@@ -127,8 +127,12 @@ class SaveCheckpoint(LogJudge, FileSaver):
             if self.is_better(value, self.best_so_far, net):
                 self.best_so_far = value
                 copies.append(self._name("best"))
-        if not self._attempt(lambda: self._save(copies)):
-            self.set_state(before)
+        is_saved = False
+        try:
+            is_saved = self._attempt(lambda: self._save(copies))
+        finally:
+            if not is_saved:
+                self.set_state(before)
         self._saved_at = time.monotonic()
 
     def _save(self, copies: list[str]) -> None:

@@ -14,6 +14,9 @@ from brainstorm.scorers import Scorer
 
 CRITERIA = ("min", "max")
 
+#: The name in the logs of the averages over the training batches of each epoch.
+ROLLING = "rolling_training"
+
 #: Criterion by the last word of a log's name, unless another word reverses it.
 _WORDS = {"loss": "min", "error": "min", "accuracy": "max"}
 _TURNING = {"free", "inverse", "neg", "negative", "non", "one", "minus"}
@@ -80,16 +83,23 @@ class LogJudge(Hook):
         return value > best if prefers_high else value < best
 
 
-def find_criterion(judge: Any, net: Any, scorers: Sequence[Scorer]) -> str:
+def find_criterion(judge: Any, net: Any, scorers: Mapping[str, Sequence[Scorer]]) -> str:
     """Return the criterion of a hook or schedule, or that of its log.
 
     A log has one by its scorer (`Scorer.criterion`), because it is the loss of a Loss layer, or by
     a name whose last word is ``loss``, ``error`` (or ``error rate``) or ``accuracy``.
+
+    Args:
+        judge: The hook or schedule.
+        net: The network.
+        scorers: The scorers by the name of what logs them, see `scorers_of`.
     """
     if judge.criterion is not None:
         return str(judge.criterion)
     log_name = judge.log_name
-    for scorer in scorers:
+    every = [scorer for group in scorers.values() for scorer in group]
+    own = scorers.get(log_name.partition(".")[0], every)  # a log of no hook is an error later
+    for scorer in own:
         if scorer.criterion is not None and f".{log_name}".endswith(f".{scorer.__name__}"):
             return scorer.criterion
     name = log_name.rpartition(".")[2]
@@ -98,7 +108,7 @@ def find_criterion(judge: Any, net: Any, scorers: Sequence[Scorer]) -> str:
     if said := criterion_of(log_name):
         return said
     expected = f"'min' or 'max', because it is unknown which values of {log_name!r} are better"
-    names = sorted({scorer.__name__ for scorer in scorers})
+    names = sorted({scorer.__name__ for scorer in own})
     if names and name not in names:
         place = getattr(judge, "place", type(judge).__name__)
         raise TrainingError(
@@ -117,10 +127,10 @@ def criterion_of(log_name: str) -> str | None:
     return None if not words or _TURNING.intersection(words) else _WORDS.get(words[-1])
 
 
-def scorers_of(trainer: Any) -> list[Any]:
-    """Return the scorers of a trainer: its own, and those of its hooks and of hooks within them."""
+def scorers_of(trainer: Any) -> dict[str, list[Scorer]]:
+    """Return the scorers of a trainer by the name in the logs: its hooks', and its own."""
     if trainer is None:
-        return []
-    hooks = [getattr(hook, "hook", hook) for hook in trainer.hooks.values()]
-    groups = [trainer.train_scorers, *(getattr(hook, "scorers", ()) for hook in hooks)]
-    return [scorer for group in groups for scorer in group if isinstance(scorer, Scorer)]
+        return {}
+    found = {name: getattr(hook, "scorers", ()) for name, hook in trainer.hooks.items()}
+    found[ROLLING] = trainer.train_scorers
+    return {name: [s for s in group if isinstance(s, Scorer)] for name, group in found.items()}

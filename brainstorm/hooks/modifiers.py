@@ -67,7 +67,15 @@ class ModifyStepperAttribute(Hook):
         return *super().occasion, self.schedule
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
+        super().begin_anew(logs)
         self.factor = 1.0
+
+    def go_back(
+        self, state: Mapping[str, Any] | None, factor: float, net: Any, stepper: Any
+    ) -> None:
+        """Reduce the learning rates of the schedule, too."""
+        if self.attr_name == "learning_rate":
+            self.factor *= factor
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         super().start(net, stepper, verbose, named_data_iters)

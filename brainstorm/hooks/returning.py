@@ -12,10 +12,8 @@ import numpy as np
 from brainstorm.constraints import number, whole
 from brainstorm.errors import FileFormatError, see
 from brainstorm.files import RunFile, read_run_file
-from brainstorm.hooks.averaging import AverageWeights
 from brainstorm.hooks.base import Iterators, check_counts
 from brainstorm.hooks.checkpoints import SaveCheckpoint
-from brainstorm.hooks.modifiers import ModifyStepperAttribute
 from brainstorm.hooks.stoppers import StopOnNan
 from brainstorm.network.parameters import put_values
 
@@ -26,7 +24,8 @@ class ReturnToCheckpoint(StopOnNan):
     It looks at what `StopOnNan` does. Parameters, running statistics, averages (`AverageWeights`)
     and the stepper's state are read from the newest file of the trainer's `SaveCheckpoint` hooks in
     which all parameters and statistics are finite, and the learning rate is reduced, including that
-    of schedules. Counts, logs and data go on; recurrent layers start anew.
+    of schedules; hooks of your own go back by `Hook.go_back`. Counts, logs and data go on;
+    recurrent layers start anew.
     The training stops after too many returns, or if there is no good checkpoint. Each return is
     logged as a text with the reason, the update of the checkpoint and the learning rate.
 
@@ -141,13 +140,9 @@ class ReturnToCheckpoint(StopOnNan):
         persistent = part.get("persistent", good.network.persistent)
         put_values(net, {"parameters": good.network.parameters, **persistent})
         stepper.start(net)
+        states = good.state["trainer"]["hooks"]
         for name, hook in self.trainer.hooks.items():
-            if isinstance(hook, ModifyStepperAttribute) and hook.attr_name == "learning_rate":
-                hook.factor *= self.factor
-            if isinstance(hook, AverageWeights):
-                hook.begin_anew({})
-                hook.set_state(good.state["trainer"]["hooks"].get(name) or hook.get_state())
-                hook.start(net, stepper, hook.run_verbosity, {})
+            hook.go_back(states.get(name), self.factor, net, stepper)
         self.trainer.restart_sequences()
         moments = self.trainer.logs.moments
         moments |= {name: moment._replace(is_discarded=True) for name, moment in moments.items()}

@@ -75,6 +75,7 @@ class _LogStopper(LogJudge, _Stopper):
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
         """Ignore values that were logged of another network."""
+        super().begin_anew(logs)
         self._ignored = len(find_values(self.place, logs, self.log_name, may_lack=True))
 
     def set_state(self, state: Mapping[str, Any]) -> None:

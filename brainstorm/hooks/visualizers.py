@@ -26,11 +26,11 @@ PNG = b"\x89PNG\r\n\x1a\n"
 class ProgressBar(Hook):
     """Show the progress of each epoch: a bar on a terminal, otherwise a line at its end."""
 
-    __undescribed__ = {"length", "_epoch", "_done", "_bar"}
+    __undescribed__ = {"length", "_shown", "_ends_epoch", "_bar"}
 
     length: int | None = None
-    _epoch = 0
-    _done = 0
+    _shown = 0  # number of batches of this epoch
+    _ends_epoch = False
     _bar: Any = None
 
     role = "reader"
@@ -42,20 +42,21 @@ class ProgressBar(Hook):
         """Find the number of batches in an epoch."""
         super().start(net, stepper, verbose, named_data_iters)
         self.length = getattr(named_data_iters.get("training_data_iter"), "length", None)
-        self._epoch = 0
+        self._shown = self.trainer.batches_given  # where the epoch goes on
+
+    def is_turn(self, timescale: str, count: int) -> bool:
+        """Return whether to show progress: also at the end of an epoch, after its last batch."""
+        self._ends_epoch = timescale == "epoch"
+        return self._ends_epoch or super().is_turn(timescale, count)
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
-        if update_nr == 0:
-            return
-        if epoch_nr != self._epoch:
-            self._close()
-            self._epoch, self._done = epoch_nr, 0
-        if self._bar is None:
-            self._bar = _open_bar(f"Epoch {epoch_nr}", self.length)
-        batches = 1 if stepper.accumulation is None else stepper.accumulation.batches
-        self._bar.update(batches)
-        self._done += batches
-        if self._done == self.length:
+        given = self.trainer.batches_given
+        if given > self._shown:
+            if self._bar is None:
+                self._bar = _open_bar(f"Epoch {epoch_nr}", self.length, self._shown)
+            self._bar.update(given - self._shown)
+        self._shown = 0 if self._ends_epoch else given
+        if self._ends_epoch or given == self.length:
             self._close()
 
     def finalize(self, net: Any, stepper: Any, logs: Any) -> None:
@@ -67,12 +68,19 @@ class ProgressBar(Hook):
             self._bar = None
 
 
-def _open_bar(title: str, length: int | None) -> Any:
+def _open_bar(title: str, length: int | None, shown: int) -> Any:
     if not OUTPUT.isatty():
         return _Line(title)
     from tqdm.auto import tqdm  # here, because the import takes longer than a small training
 
-    return tqdm(total=length, desc=title, unit=" batches", file=OUTPUT, dynamic_ncols=True)
+    return tqdm(
+        total=length,
+        desc=title,
+        unit=" batches",
+        file=OUTPUT,
+        dynamic_ncols=True,
+        initial=shown,
+    )
 
 
 class _Line:

@@ -121,6 +121,11 @@ class DataProgress:
         self._read_losses()
         return self._scores
 
+    @property
+    def losses(self) -> list[float]:
+        """The total loss of each batch of this epoch."""
+        return [value / max(weight, 1) for weight, value in self.scores.get("total_loss", ())]
+
     def restart_sequences(self) -> None:
         """Set the state that recurrent layers carry to the next batch to zero."""
         self.net.leave_batch()
@@ -136,7 +141,7 @@ class DataProgress:
     # -- state ------------------------------------------------------------------------------------
 
     def get_state(self) -> State:
-        """Return the position: between two epochs, or where `goes_on` was called."""
+        """Return the position: between two epochs, or after the batches given so far."""
         if not self.in_epoch:
             return {"iterators": _get_iter_states(self.iters), "epoch": None}
         self.net.leave_batch()
@@ -148,7 +153,8 @@ class DataProgress:
             "carried": [a if a is None else handler.get_numpy_copy(a) for a in self._carried],
             "is_idle": self.is_idle,
         }
-        return {"iterators": self._iter_states, "epoch": epoch}
+        states = self._iter_states if self._ahead else _get_iter_states(self.iters)
+        return {"iterators": states, "epoch": epoch}
 
     @intact("the run file", RUN)
     def set_state(self, state: Mapping[str, Any]) -> None:

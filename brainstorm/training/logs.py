@@ -53,14 +53,14 @@ class Logs(dict[str, Any]):
         moments: Name (of a hook) to the `Moment` of its last entry, in the logs of a trainer; run
             files keep them.
         expected: Names of the hooks that may write logs, and of what the trainer itself records.
-        scorers: The scorers of the trainer and its hooks, some of which may have written logs.
+        scorers: The scorers of the trainer and its hooks by the name in the logs.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.moments: dict[str, Moment] = {}
         self.expected: Collection[str] = ()
-        self.scorers: Sequence[Any] = ()
+        self.scorers: Mapping[str, Sequence[Any]] = {}
 
     def __missing__(self, path: str) -> Any:
         return find_log(dict(self), path)

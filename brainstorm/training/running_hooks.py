@@ -12,17 +12,17 @@ import numpy as np
 from brainstorm.errors import escaped
 from brainstorm.hooks.base import LOG, Hook, write_line
 from brainstorm.hooks.checkpoints import SaveCheckpoint
-from brainstorm.hooks.criteria import scorers_of
+from brainstorm.hooks.criteria import ROLLING, scorers_of
 from brainstorm.training.logs import Logs, Moment
 from brainstorm.utils import flatten_items
 
 VALUE_COLUMN = 40
 
-#: The name in the logs of the averages over the training batches of each epoch.
-ROLLING = "rolling_training"
-
 #: The name in the logs of the values that statistics layers accumulated over each epoch.
 STATISTICS = "statistics"
+
+#: The name in the logs of the reason why a training ended without being stopped by a hook.
+INTERRUPTED = "interrupted"
 
 
 class RunningHooks:
@@ -54,8 +54,9 @@ class RunningHooks:
             yield
 
     def _runs_here(self, hook: Hook) -> bool:
-        """Return whether a hook runs in this process of the team."""
-        return self._trainer.team.rank == 0 or hook.role != "reader"
+        """Return whether a hook runs in this process of the team, and was not deleted."""
+        is_there = hook in self._trainer.hooks.values()
+        return is_there and (self._trainer.team.rank == 0 or hook.role != "reader")
 
     @contextmanager
     def _told_of_the_end(self, hook: Hook) -> Iterator[None]:

@@ -8,7 +8,7 @@ depend on ``k = nr // interval``, where ``nr`` counts epochs or updates, dependi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -372,11 +372,16 @@ class ReduceOnPlateau(Schedule):
         """
         may_lack = now.epoch_nr <= 1  # logs of the end of epochs are still empty
         values = find_values(type(self).__name__, now.logs or {}, self.log_name, may_lack)
-        return self.after(values, now.net, getattr(now.logs, "scorers", ()))
+        return self.after(values, now.net, getattr(now.logs, "scorers", None))
 
-    def after(self, values: Sequence[float], net: Any = None, scorers: Sequence[Any] = ()) -> float:
-        """Return the value after these values of the log, which one of the scorers may have."""
-        sign = -1.0 if find_criterion(self, net, scorers) == "max" else 1.0
+    def after(
+        self,
+        values: Sequence[float],
+        net: Any = None,
+        scorers: Mapping[str, Sequence[Any]] | None = None,
+    ) -> float:
+        """Return the value after these values of the log, which may be those of a scorer."""
+        sign = -1.0 if find_criterion(self, net, scorers or {}) == "max" else 1.0
         best, bad, rest, result = math.inf, 0, 0, self.initial_value
         for cost in (sign * value for value in values):
             if cost < best - self.threshold * abs(best if math.isfinite(best) else 0.0):

@@ -16,6 +16,7 @@ from brainstorm.errors import TrainingError
 from brainstorm.files import PathLike
 from brainstorm.handlers import Handler
 from brainstorm.hooks.base import ROLES, Hook, check_counts, write_line
+from brainstorm.hooks.criteria import ROLLING
 from brainstorm.interrupts import uninterrupted
 from brainstorm.network.network import check_network
 from brainstorm.randomness import global_rnd
@@ -23,7 +24,7 @@ from brainstorm.scorers import aggregate_losses_and_scores, check_scorers, merge
 from brainstorm.training.base_stepper import TrainingStepper
 from brainstorm.training.checkpoint import DataProgress, capture_part, load_run, save_run
 from brainstorm.training.logs import Logs
-from brainstorm.training.running_hooks import ROLLING, STATISTICS, RunningHooks
+from brainstorm.training.running_hooks import INTERRUPTED, STATISTICS, RunningHooks
 from brainstorm.training.signals import StopSignals
 from brainstorm.training.team import Team
 from brainstorm.training.trainer_checks import (
@@ -38,9 +39,6 @@ from brainstorm.training.trainer_checks import (
 )
 from brainstorm.training.trainer_tree import trainer_tree
 from brainstorm.utils import Named
-
-#: The name in the logs of the reason why a training ended without being stopped by a hook.
-INTERRUPTED = "interrupted"
 
 
 class Trainer(ShownAsTree, Describable):
@@ -241,8 +239,7 @@ class Trainer(ShownAsTree, Describable):
                     self.current_update_nr += 1
                     net.apply_weight_modifiers()
             longest = max(longest, net.time_size)
-            if not self.stepper.is_within_update:
-                stop = bool(hooks.emit("update"))
+            stop = not self.stepper.is_within_update and bool(hooks.emit("update"))
             if stop:
                 break
             if self._save_due(hooks, progress):
@@ -301,8 +298,12 @@ class Trainer(ShownAsTree, Describable):
     @property
     def batch_losses(self) -> list[float]:
         """The total loss of each batch of the current epoch, or of the one that just ended."""
-        scores = {} if self._progress is None else self._progress.scores
-        return [value / max(weight, 1) for weight, value in scores.get("total_loss", ())]
+        return [] if self._progress is None else self._progress.losses
+
+    @property
+    def batches_given(self) -> int:
+        """For how many batches of the current epoch, or the one that just ended, a step began."""
+        return 0 if self._progress is None else self._progress.given
 
     def restart_sequences(self) -> None:
         """Reset the state of recurrent layers where the next batch continues long sequences."""
@@ -328,14 +329,12 @@ class Trainer(ShownAsTree, Describable):
                 "Trainer.save_run: expected to be called by a hook while training. Use "
                 "net.save_as_hdf5 for a network."
             )
-        parts = self._parts
-        if parts is None:
-            if self.team.size > 1:
-                raise TrainingError(
-                    f"Trainer.save_run: expected to be called by a SaveCheckpoint, because "
-                    f"{self.team.size} processes train together, each with a part of the run."
-                )
-            parts = [capture_part(self._progress, self.stepper)]
+        if self._parts is None and self.team.size > 1:
+            raise TrainingError(
+                f"Trainer.save_run: expected to be called by a SaveCheckpoint, because "
+                f"{self.team.size} processes train together, each with a part of the run."
+            )
+        parts = self._parts or [capture_part(self._progress, self.stepper)]
         save_run(filename, self, self._progress.net, parts, copies)
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -84,7 +85,8 @@ def check_data_names(net: Any, training_data_iter: Any, trainer: Any) -> None:
 
 def _warn_of_unread_data(net: Any, trainer: Any) -> None:
     read = {c.output_name for c in net.layers["Input"].outgoing} | {"targets"}  # of scorers
-    for user in (*scorers_of(trainer), *trainer.hooks.values()):
+    scorers = itertools.chain.from_iterable(scorers_of(trainer).values())
+    for user in (*scorers, *trainer.hooks.values()):
         read.update(value for value in vars(user).values() if isinstance(value, str))
     for name in sorted(set(net.input_names) - read):
         warn_once(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from brainstorm.data_iterators import Minibatches
+from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import TrainingError, UnknownPathError
 from brainstorm.hooks import (
     AverageWeights,
@@ -118,6 +119,21 @@ def test_a_stopper_by_updates_sees_the_averages_of_an_epoch_at_its_end():
     loss = Call(lambda epoch_nr, *_: 2 - epoch_nr, "loss", "epoch")
     trainer, _ = train(AverageWeights(), loss, stopper)
     assert trainer.current_update_nr == 6
+
+
+def test_options_of_the_other_hook_are_those_of_both():
+    stopper = EarlyStopper("averaged.total_loss", 9)
+    averaged = WithAverages(MonitorLoss("valid", name="averaged"))
+    hooks = averaged, WithAverages(stopper)
+    averaged.interval, stopper.restore_best = 2, True
+    assert averaged.hook.interval == 2
+    assert [hook.role for hook in hooks] == ["writer", "editor"]
+    trainer, _ = train(AverageWeights(), *hooks)
+    assert len(trainer.logs["averaged.total_loss"]) == 2
+    assert trainer.logs.moments["averaged"].interval == 2
+    assert stopper.trainer is trainer
+    copied = create_from_description(get_description(averaged))
+    assert (copied.interval, copied.hook.interval, copied.role) == (2, 2, "writer")
 
 
 def of_another_network():

@@ -4,7 +4,7 @@ import pytest
 
 import brainstorm as bs
 from brainstorm import hooks
-from brainstorm.errors import TrainingError
+from brainstorm.errors import TrainingError, UnknownPathError
 from brainstorm.hooks.criteria import criterion_of
 from brainstorm.layers import FullyConnected, Input, Loss
 from brainstorm.scorers import Accuracy, Hamming, MeanSquaredError, Scorer
@@ -84,6 +84,15 @@ def test_training_scores_and_those_of_wrapped_hooks_are_known(train):
     stopper.start(None, None, False, {})
 
 
+def test_of_scorers_with_one_name_that_of_the_log_decides(train):
+    gains = Values([2.0, 3.0, 1.0], [Gain(name="score")], name="a")
+    costs = Values([2.0, 3.0, 1.0], [Cost(name="score")], name="b")
+    most = hooks.SaveBestNetwork("a.score", name="most")
+    least = hooks.SaveBestNetwork("b.score")
+    train(gains, costs, most, least, epochs=2)
+    assert (most.best_so_far, least.best_so_far) == (3.0, 1.0)
+
+
 def test_the_names_of_loss_layers_are_losses():
     inp = Input({"default": ("T", "B", 3)})
     hidden = inp >> FullyConnected(2, "tanh")
@@ -127,6 +136,13 @@ def test_a_misspelled_name_is_compared_with_those_of_the_scorers(train):
     )
     with pytest.raises(TrainingError, match=text):
         train(hooks.MonitorScores("valid", [Accuracy()], name="a"), hooks.EarlyStopper("a.Acuracy"))
+
+
+@pytest.mark.parametrize("name", ["validaton.right", "right"])
+def test_a_log_of_no_hook_is_compared_with_all_logs(train, name):
+    monitor = hooks.MonitorScores("valid", [Accuracy(name="right")], name="validation")
+    with pytest.raises(UnknownPathError, match=f"unknown log '{name}'. Choices are: validation.to"):
+        train(monitor, hooks.EarlyStopper(name))
 
 
 @pytest.mark.parametrize(

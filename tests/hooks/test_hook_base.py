@@ -10,6 +10,7 @@ import pytest
 from brainstorm import hooks
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.hooks.base import ROLES
+from brainstorm.training import Linear
 from tests.test_arguments import NEEDED
 from tests.trainings import refused
 
@@ -139,7 +140,33 @@ def test_a_hook_has_the_state_of_its_base_classes_too():
     assert (second._seen, second.count) == (3, 4)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda cls: cls(),
+        lambda cls: cls(Linear(0.1, 0.0, 2)),
+        lambda cls: cls("validation.total_loss"),
+    ],
+    ids=["AverageWeights", "ModifyStepperAttribute", "EarlyStopper"],
+)
+def test_hooks_derived_from_those_with_a_state_have_one_of_their_own(make, request):
+    base = getattr(hooks, request.node.callspec.id)
+    cls = type("Mine", (base,), {"state_names": ("calls",), "calls": 0})
+    first, second = make(cls), make(cls)
+    first.calls = 3
+    second.set_state(first.get_state())
+    assert second.calls == 3
+    first.begin_anew({})
+    assert (first.calls, second.calls) == (0, 3)
+
+
 def test_the_state_of_a_hook_needs_first_values():
     text = "Late.state_names: expected names of attributes with a first value in the class, got "
     with refused(f"{text}'count'. Write one there, e.g. "):
         type("Late", (hooks.Hook,), {"state_names": ("count",)})
+
+
+def test_the_names_of_a_state_differ_without_the_underscore():
+    text = "Mine.state_names: expected names that differ not only in a leading underscore, got "
+    with refused(f"{text}'count' and '_count'. Rename one."):
+        type("Mine", (hooks.AverageWeights,), {"state_names": ("count",), "count": 0})

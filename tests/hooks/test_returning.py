@@ -14,11 +14,13 @@ from brainstorm.files import read_run_file
 from brainstorm.hooks import (
     AverageWeights,
     EarlyStopper,
+    Hook,
     LogPlotter,
     ModifyStepperAttribute,
     ReturnToCheckpoint,
     SaveBestNetwork,
     SaveCheckpoint,
+    WithAverages,
 )
 from brainstorm.network.parameters import take_values
 from brainstorm.training import Linear, LossScaling, MomentumStepper
@@ -117,6 +119,30 @@ def test_a_schedule_becomes_smaller_too(train, tmp_path):
     schedule = ModifyStepperAttribute(Linear(0.1, 0.1, 4), timescale="update")
     _, seen = run(train, tmp_path, spoil(3), schedule, factor=0.1)
     assert seen[8][1] == pytest.approx(0.01)
+
+
+class Updates(Hook):
+    """Counts updates, and is told of returns."""
+
+    state_names = ("count",)
+    count = 0
+    told = None
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        self.count += update_nr > 0
+
+    def go_back(self, state, factor, net, stepper):
+        self.told = factor, np.isfinite(net.get("parameters")).all(), stepper.get_state()["steps"]
+        self.set_state(state)
+
+
+def test_hooks_of_users_are_told_and_can_go_back(train, tmp_path):
+    own, wrapped = Updates("own", "update"), Updates("wrapped", "update")
+    wrapped.role = "reader"
+    run(train, tmp_path, spoil(5), own, AverageWeights(), WithAverages(wrapped), factor=0.25)
+    assert own.told == wrapped.told == (0.25, True, 4)
+    assert own.count == 4 + 3
+    assert wrapped.count == 4 + 4  # as a reader it counts the fifth update after the return
 
 
 def test_it_stops_when_it_has_gone_back_too_often(train, tmp_path):

@@ -347,6 +347,27 @@ def test_a_state_that_no_file_can_hold_is_named_and_the_old_file_stays(net, batc
     assert updates_in(tmp_path) == {"run.hdf5": 4}
 
 
+def test_the_best_value_is_that_of_a_state_that_was_saved(net, batches, tmp_path):
+    class Odd(Hook):
+        state_names = ("thing",)
+        thing = None
+        role = "editor"
+
+        def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+            self.thing = object() if epoch_nr == 2 else None
+
+    scores = [9.0, 5.0, 1.0, 3.0]
+    score = Call(lambda epoch, *_: scores[epoch], "score", "epoch")
+    save = SaveCheckpoint(tmp_path / "run", best="score", criterion="min", keep=2)
+    trainer = make_trainer(score, Odd(), save, epochs=3)
+    with refused("thing"):
+        trainer.train(net, batches)
+    assert (save.best_so_far, save.kept) == (5.0, [str(tmp_path / "run-4")])
+    trainer.train(net, batches)
+    assert save.best_so_far == 3.0
+    assert updates_in(tmp_path) == {"run": 12, "run-4": 4, "run-12": 12, "run-best": 12}
+
+
 # -- disks that are full ---------------------------------------------------------------------------
 
 

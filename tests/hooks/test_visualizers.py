@@ -15,7 +15,8 @@ from brainstorm import utils
 from brainstorm.data_iterators import Undivided
 from brainstorm.errors import UnknownPathError
 from brainstorm.hooks import BokehVisualizer, LogPlotter, MonitorLoss, ProgressBar, base
-from tests.trainings import Call
+from brainstorm.training import GradientAccumulation, SgdStepper
+from tests.trainings import Call, fail_after, make_trainer
 
 
 class Terminal(io.StringIO):
@@ -121,6 +122,25 @@ def test_an_interrupted_epoch_closes_its_bar(train, capsys, error):
     assert lines[0].startswith("Epoch 1: 4 batches")
     assert lines[1].startswith(f"Epoch 2: {1 if is_raised else 2} batches")
     assert len(lines) == 2
+
+
+def test_epochs_that_end_within_an_update_are_shown_as_a_whole(train, capsys):
+    stepper = SgdStepper(0.1)
+    stepper.accumulation = GradientAccumulation(3)
+    train(ProgressBar(), epochs=3, stepper=stepper)
+    counts = re.findall(r"(\d+) batches", capsys.readouterr().out)
+    assert counts == ["4", "4", "4"]
+
+
+def test_the_bar_of_an_epoch_that_goes_on_begins_where_it_is(net, batches):
+    trainer = make_trainer(ProgressBar(), fail_after(6), epochs=2)
+    with pytest.raises(RuntimeError):
+        trainer.train(net, batches)
+    with redirect_stdout(Terminal()) as terminal:
+        trainer.train(net, batches)
+    (bar,) = final_bars(terminal)
+    assert bar.startswith("Epoch 2: 100%")
+    assert " 4/4 " in bar
 
 
 # -- plots ---------------------------------------------------------------------------------------

@@ -232,6 +232,13 @@ def test_every_hook_that_writes_is_asked_where(folder, hook, attribute):
         go_on()
 
 
+def test_the_script_names_the_file_of_a_wrapped_hook(folder):
+    run(AverageWeights(), WithAverages(SaveNetwork("../mine/net")))
+    os.remove("../mine/net")
+    go_on(SaveNetwork="../mine/net")
+    assert os.path.exists("../mine/net")
+
+
 def test_the_default_of_a_hook_is_a_stored_path_too(folder):
     run(LogPlotter("*", name="plot"))
     os.rename("run.hdf5", "../mine/run.hdf5")

@@ -12,7 +12,7 @@ import brainstorm as bs
 from brainstorm.data_iterators import DataIterator, Undivided
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import TrainingError, ValidationError
-from brainstorm.hooks import Hook, MonitorLoss, MonitorScores, StopAfterEpoch
+from brainstorm.hooks import Hook, MonitorLoss, MonitorScores, SaveCheckpoint, StopAfterEpoch
 from brainstorm.layers import FullyConnected, Input, SquaredError
 from brainstorm.scorers import Accuracy, MeanSquaredError
 from brainstorm.training import AdamStepper, SgdStepper, Trainer
@@ -262,6 +262,18 @@ def test_scorers_that_a_hook_sets(net, batches, update):
     trainer.train(net, batches)
     *_, last = trainer.logs["rolling_training.Accuracy"]
     assert 0 < last <= 1 if update == 1 else np.isnan(last)  # nothing was counted after it
+
+
+def test_a_hook_that_is_deleted_in_a_training_runs_no_more(net, batches, tmp_path):
+    def delete(epoch_nr, update_nr, net):
+        if update_nr == 2:
+            del trainer.hooks["Spy"], trainer.hooks["SaveCheckpoint"]
+
+    calls, file = [], tmp_path / "run.hdf5"
+    trainer = make_trainer(Call(delete), Spy(calls, timescale="update"), SaveCheckpoint(file))
+    trainer.train(net, batches)
+    assert calls == ["Spy start", "Spy 0/0", "Spy 1/1", "Spy end"]
+    assert not file.exists()
 
 
 def test_data_that_nothing_reads_are_warned_of_once(caplog):
