@@ -41,7 +41,7 @@ from brainstorm.optree import formula
 from brainstorm.training.accumulation import GradientAccumulation
 from brainstorm.training.loss_scaling import LossScaling
 from brainstorm.training.parameter_groups import GroupedParameters, ParameterGroup, checked_groups
-from brainstorm.training.update_rule import UpdateRule
+from brainstorm.training.update_rule import UpdateRule, replaced
 from brainstorm.utils import Array
 from brainstorm.value_modifiers import limit_norm
 
@@ -357,7 +357,8 @@ class TrainingStepper(UpdateRule):
 
         def run() -> None:
             for part in self._grouped.parts(self):
-                getattr(part, method)()
+                with replaced(self, part):
+                    getattr(self, method)()
 
         with self.handler.running.at(f"{type(self).__name__}, {method}"):
             if self.is_traceable and method not in vars(self):

@@ -7,7 +7,8 @@ the operations of an update are the same in every step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -58,7 +59,7 @@ class UpdateRule(Traceable, Describable):
 
     __undescribed__ = {
         "net", "steps", "state", "scratch", "numbers", "weights", "uncorrected", "_holder",
-        "_restored",
+        "_restored", "_rows",
     }  # fmt: skip
 
     __argument_error__ = TrainingError
@@ -78,6 +79,7 @@ class UpdateRule(Traceable, Describable):
     weights: Mapping[str, Array] = _NOTHING
     uncorrected: Mapping[str, Array] = _NOTHING
     _holder: Any = None  # the handler of the state
+    _rows = slice(None)  # of the flat arrays; those of a part while that is updated
     _restored: dict[str, Any] | None = None
 
     @classmethod
@@ -92,13 +94,13 @@ class UpdateRule(Traceable, Describable):
 
     @property
     def parameters(self) -> Array:
-        """All parameters of the network, flat."""
-        return self.net.buffer.parameters
+        """All parameters of the network, flat; in `update` those of a part."""
+        return self.net.buffer.parameters[self._rows]
 
     @property
     def gradients(self) -> Array:
-        """All gradients of the network, flat, in the order of the parameters."""
-        return self.net.buffer.gradients
+        """The gradients of `parameters`."""
+        return self.net.buffer.gradients[self._rows]
 
     def scalars(self) -> dict[str, float]:
         """Return the numbers that `update` uses in this step, always with the same names."""
@@ -107,11 +109,15 @@ class UpdateRule(Traceable, Describable):
     def look_ahead(self) -> None:
         """Move the parameters to where gradients are computed, by handler operations only.
 
-        Called before the passes of each batch, and undone before `update`.
+        Called before the passes of each batch, once per part like `update`, and undone before it.
         """
 
     def update(self) -> None:
-        """Change the parameters after the passes, by handler operations on fixed arrays only."""
+        """Change the parameters after the passes, by handler operations on fixed arrays only.
+
+        Called once per part of the parameters, which has a group and weights of its own: usually
+        once, with all of them. `parameters`, `gradients`, state and numbers are those of the part.
+        """
         if self.rule is None:
             raise NotImplementedError(f"{type(self).__name__} defines neither rule nor update")
         if self.correction is not None:
@@ -184,3 +190,17 @@ class UpdateRule(Traceable, Describable):
         for name in self.hyperparameters:
             setattr(self, name, state[name])
         self._restored = dict(state)
+
+
+@contextlib.contextmanager
+def replaced(stepper: Any, attributes: Mapping[str, Any]) -> Iterator[None]:
+    """Let a stepper have other attributes in a ``with`` block."""
+    own = vars(stepper)
+    before = {name: own[name] for name in attributes if name in own}
+    own.update(attributes)
+    try:
+        yield
+    finally:
+        for name in attributes:
+            del own[name]
+        own.update(before)
