@@ -12,6 +12,7 @@ from brainstorm.constraints import number
 from brainstorm.errors import TrainingError, shown
 from brainstorm.hooks.base import Hook, Iterators, check_counts
 from brainstorm.hooks.checkpoints import SaveCheckpoint
+from brainstorm.hooks.kept_state import KeptState
 from brainstorm.hooks.stoppers import EarlyStopper
 from brainstorm.optree import formula
 from brainstorm.utils import Array
@@ -23,7 +24,7 @@ def moved(average: Any, p: Any, share: Any) -> Any:
     return average + share * (p - average)
 
 
-class AverageWeights(Hook):
+class AverageWeights(KeptState, Hook):
     """Keep an exponential moving average of all parameters, which is often the better network.
 
         averages = AverageWeights(0.999)
@@ -46,14 +47,13 @@ class AverageWeights(Hook):
             after it; `None` before.
     """
 
-    __undescribed__ = {"average", "_handler", "_share", "_count", "_restored"}
+    __undescribed__ = {"average", "_handler", "_share", "_count"}
     __constraints__ = {"decay": number(0, 1, high_open=True)}
 
     average: Array = None
     _handler: Any = None
     _share: Array = None
     _count = 0
-    _restored: Mapping[str, Any] | None = None
 
     role = "editor"
 
@@ -68,7 +68,7 @@ class AverageWeights(Hook):
         self.decay = decay
 
     def begin_anew(self, logs: Mapping[str, Any]) -> None:
-        self.average, self._count, self._restored = None, 0, None
+        self.average, self._count, self._waiting = None, 0, None
 
     def start(self, net: Any, stepper: Any, verbose: bool, named_data_iters: Iterators) -> None:
         """Start with the present parameters, or with the averages of the last training.
@@ -77,18 +77,19 @@ class AverageWeights(Hook):
             TrainingError: The averages so far belong to another network.
         """
         super().start(net, stepper, verbose, named_data_iters)
-        parameters, state = net.buffer.parameters, self._restored or self.get_state()
+        parameters, state = net.buffer.parameters, self.get_state()
+        if state["average"] is not None and np.shape(state["average"]) != tuple(parameters.shape):
+            expected = f"averages of {net.parameters_size} parameters"
+            raise self.fail("average", expected, f"{np.size(state['average'])} of another network")
         self._handler = net.handler
         self._share = net.handler.zeros((1,))
         self.average = net.handler.zeros(tuple(parameters.shape))
-        self._count, self._restored = state["count"], None
+        self._count = state["count"]
         if state["average"] is None:
             net.handler.copy_to(parameters, self.average)
-        elif np.shape(state["average"]) == tuple(parameters.shape):
-            net.handler.set_from_numpy(self.average, state["average"])
         else:
-            expected = f"averages of {net.parameters_size} parameters"
-            raise self.fail("average", expected, f"{np.size(state['average'])} of another network")
+            net.handler.set_from_numpy(self.average, state["average"])
+        self.started()
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Move the averages towards the parameters, if these were updated."""
@@ -129,14 +130,14 @@ class AverageWeights(Hook):
             raise TrainingError(f"{self.place}: nothing was averaged yet. Train with it.")
         net.handler.set_from_numpy(net.buffer.parameters, values)
 
-    def get_state(self) -> dict[str, Any]:
-        if self.average is None or self._restored is not None:
-            return dict(self._restored or {"count": 0, "average": None})
+    def read_state(self) -> dict[str, Any]:
+        if self.average is None:
+            return {"count": 0, "average": None}
         return {"count": self._count, "average": self._handler.get_numpy_copy(self.average)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         check_counts(self.place, count=state["count"])
-        self._restored = {"count": state["count"], "average": state["average"]}
+        super().set_state({"count": state["count"], "average": state["average"]})
 
 
 class WithAverages(Hook):

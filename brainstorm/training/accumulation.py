@@ -11,10 +11,11 @@ from brainstorm.constraints import whole
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
 from brainstorm.hooks.base import check_counts
+from brainstorm.hooks.kept_state import KeptState
 from brainstorm.utils import Array
 
 
-class GradientAccumulation(Describable):
+class GradientAccumulation(KeptState, Describable):
     """Lets a stepper do one update for several batches, as if they were a single one.
 
         stepper = AdamStepper(0.001)
@@ -34,14 +35,13 @@ class GradientAccumulation(Describable):
         total: The sum of their gradients; a new array with each `start`.
     """
 
-    __undescribed__ = {"given", "sequences", "_handler", "total", "_numbers", "_restored"}
+    __undescribed__ = {"given", "sequences", "_handler", "total", "_numbers"}
 
     given = 0
     sequences = 0
     _handler: Any = None
     total: Array = None
     _numbers: Array = None  # sequences of this batch, one over those of all
-    _restored: Mapping[str, Any] | None = None
 
     __argument_error__ = TrainingError
     __constraints__ = {"batches": whole()}
@@ -59,7 +59,7 @@ class GradientAccumulation(Describable):
         self._handler = handler
         self.total = handler.zeros((size,))
         self._numbers = handler.zeros((2,))
-        state, self._restored = self._restored or {"given": 0, "sequences": 0}, None
+        state = self._waiting or {"given": 0, "sequences": 0}
         self.given, self.sequences = state["given"], state["sequences"]
         if "total" in state:
             if np.shape(state["total"]) != (size,):
@@ -89,10 +89,10 @@ class GradientAccumulation(Describable):
         self._handler.fill(self.total, 0.0)
         self.given = self.sequences = 0
 
-    def get_state(self) -> dict[str, Any]:
+    def read_state(self) -> dict[str, Any]:
         """Return the sum of the gradients and the counts."""
-        if self.total is None or self._restored is not None:
-            return dict(self._restored or {"given": 0, "sequences": 0})
+        if self.total is None:
+            return {"given": 0, "sequences": 0}
         total = self._handler.get_numpy_copy(self.total)
         return {"given": self.given, "sequences": self.sequences, "total": total}
 
@@ -100,4 +100,4 @@ class GradientAccumulation(Describable):
         """Restore the state of `get_state` at the next `start`."""
         counts = {name: state[name] for name in ("given", "sequences")}
         check_counts("GradientAccumulation.set_state", **counts)
-        self._restored = dict(state)
+        super().set_state(state)

@@ -55,7 +55,6 @@ def within_norm(g: Any, limit: Any) -> Any:
 #: Attributes that decide what a step consists of, beside the update; the others hold values that
 #: change from step to step.
 _PARTS = ("max_gradient_norm", "loss_scaling", "accumulation", "groups", "reducer")
-_CHANGING = ("steps", "is_idle")
 
 #: Attributes that hold an object with arrays, or `None`.
 _HELPERS = ("loss_scaling", "accumulation")
@@ -129,13 +128,12 @@ class TrainingStepper(UpdateRule):
         Describable.__setattr__(self, name, value)  # changes are not counted
         if name in _HELPERS and self._traces is not None:
             self._start_helper(name)
-        if self._traces is not None and (name in _PARTS or self._depends_on(name)):
+            if value is not None:
+                value.started()
+        is_number = name[0] == "_" or name in self.hyperparameters or name in ("steps", "is_idle")
+        is_of_update = self.is_traceable and not is_number
+        if self._traces is not None and (name in _PARTS or is_of_update):
             self._traces = Traces()  # a step now consists of other operations
-
-    def _depends_on(self, name: str) -> bool:
-        """Return whether an attribute may decide which operations an update consists of."""
-        is_number = name.startswith("_") or name in self.hyperparameters or name in _CHANGING
-        return self.is_traceable and not is_number
 
     @property
     def traces(self) -> Mapping[Hashable, Trace]:
@@ -164,7 +162,9 @@ class TrainingStepper(UpdateRule):
                 self._start_helper(name)
             if self.reducer is not None:
                 self.reducer.start(self)
-            self._restored, self._traces = None, Traces()
+            for part in (self, *self._kept_parts().values()):
+                part.started()
+            self._traces = Traces()
 
     def _start_helper(self, name: str) -> None:
         scaling, accumulation = self.loss_scaling, self.accumulation
@@ -212,7 +212,7 @@ class TrainingStepper(UpdateRule):
         Raises:
             MissingDataError: The batch is one of `net.predict`, without targets.
         """
-        if self._traces is None or self._restored is not None:
+        if self._traces is None or self._waiting is not None:
             when = "before it" if self._traces is None else "after set_state"
             raise TrainingError(f"{type(self).__name__}.run: expected start(net) {when}.")
         if self._holder.array_type is not self.handler.array_type:
@@ -224,11 +224,11 @@ class TrainingStepper(UpdateRule):
         with self.net.alone() if self.reducer is None else contextlib.nullcontext():
             self.net.check_complete()
             begins = not self.is_within_update
-            self.steps += begins
-            self.refresh()
             if self._before is not None:
                 self.handler.copy_to(self.parameters, self._before)
+            self.steps += begins
             try:
+                self.refresh()
                 self._run()
             except BaseException:
                 self.steps -= begins
@@ -370,10 +370,12 @@ class TrainingStepper(UpdateRule):
 
     def get_state(self) -> dict[str, Any]:
         """Return the state of the rule, see `UpdateRule`, and those of scaling and accumulation."""
-        state = super().get_state()
-        if self._grouped is not None and self._restored is None:
-            state.update(self._grouped.get_weights())
-        return {**state, **{name: part.get_state() for name, part in self._kept_parts().items()}}
+        parts = {name: part.get_state() for name, part in self._kept_parts().items()}
+        return {**super().get_state(), **parts}
+
+    def read_state(self) -> dict[str, Any]:
+        weights = {} if self._grouped is None else self._grouped.get_weights()
+        return {**super().read_state(), **weights}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         parts = self._kept_parts()

@@ -11,6 +11,7 @@ from brainstorm.constraints import Constraint, number, whole
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
 from brainstorm.hooks.base import check_counts
+from brainstorm.hooks.kept_state import KeptState
 from brainstorm.optree import functions as fn
 from brainstorm.optree.formula import formula
 from brainstorm.utils import Array
@@ -24,7 +25,7 @@ SCALE = Constraint(
 )
 
 
-class LossScaling(Describable):
+class LossScaling(KeptState, Describable):
     """Multiplies the loss before the backward pass, and divides the gradients after it.
 
         stepper = AdamStepper(0.001)
@@ -40,12 +41,11 @@ class LossScaling(Describable):
         growth_interval: After how many good steps in a row the scale doubles.
     """
 
-    __undescribed__ = {"_handler", "_numbers", "_kept", "_restored"}
+    __undescribed__ = {"_handler", "_numbers", "_kept"}
 
     _handler: Any = None
     _numbers: Array = None  # scale, good steps, whether the present step is good
     _kept: tuple[Array, ...] = ()
-    _restored: Mapping[str, Any] | None = None
 
     __argument_error__ = TrainingError
     __constraints__ = {"initial": SCALE, "growth_interval": whole()}
@@ -65,8 +65,7 @@ class LossScaling(Describable):
         Returns:
             The scale in memory, a one-element array.
         """
-        state = self._restored or {"scale": self.initial, "good_steps": 0}
-        self._restored = None
+        state = self._waiting or self._initial_state()
         self._handler = handler
         self._numbers = handler.zeros((3,))
         values = np.array([state["scale"], state["good_steps"], 1.0])
@@ -91,10 +90,13 @@ class LossScaling(Describable):
         following = next_scale.given(growth_interval=self.growth_interval)
         handler.compute(following, [ok, scale, good], [scale, good])
 
-    def get_state(self) -> dict[str, Any]:
+    def _initial_state(self) -> dict[str, Any]:
+        return {"scale": self.initial, "good_steps": 0}
+
+    def read_state(self) -> dict[str, Any]:
         """Return the scale and the number of good steps since it changed."""
-        if self._numbers is None or self._restored is not None:
-            return dict(self._restored or {"scale": self.initial, "good_steps": 0})
+        if self._numbers is None:
+            return self._initial_state()
         scale, good, _ = self._handler.get_numpy_copy(self._numbers).tolist()
         return {"scale": scale, "good_steps": int(good)}
 
@@ -111,7 +113,7 @@ class LossScaling(Describable):
                 f"LossScaling.set_state, scale: expected {SCALE.expected}, got {scale!r}. Is the "
                 f"file damaged?"
             )
-        self._restored = {"scale": float(scale), "good_steps": int(state["good_steps"])}
+        super().set_state({"scale": float(scale), "good_steps": int(state["good_steps"])})
 
 
 @formula

@@ -19,13 +19,14 @@ from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
 from brainstorm.handlers.traces import Traceable
 from brainstorm.hooks.base import check_counts
+from brainstorm.hooks.kept_state import KeptState
 from brainstorm.optree import Formula
 from brainstorm.utils import Array
 
 _NOTHING: Mapping[str, Array] = MappingProxyType({})
 
 
-class UpdateRule(Traceable, Describable):
+class UpdateRule(Traceable, KeptState, Describable):
     """The rule of a stepper, with its hyperparameters and its state.
 
     A subclass sets ``hyperparameters``, ``state_names`` and ``rule``, and implements `scalars` (and
@@ -59,7 +60,7 @@ class UpdateRule(Traceable, Describable):
 
     __undescribed__ = {
         "net", "steps", "state", "scratch", "numbers", "weights", "uncorrected", "_holder",
-        "_restored", "_rows",
+        "_rows",
     }  # fmt: skip
 
     __argument_error__ = TrainingError
@@ -80,7 +81,6 @@ class UpdateRule(Traceable, Describable):
     uncorrected: Mapping[str, Array] = _NOTHING
     _holder: Any = None  # the handler of the state
     _rows = slice(None)  # of the flat arrays; those of a part while that is updated
-    _restored: dict[str, Any] | None = None
 
     @classmethod
     def _merged(cls, attribute: str) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class UpdateRule(Traceable, Describable):
 
     # -- state ------------------------------------------------------------------------------------
 
-    def attach(self, net: Any) -> dict[str, Any]:
+    def attach(self, net: Any) -> Mapping[str, Any]:
         """Allocate the state for a network, zero or as given to `set_state`.
 
         Returns:
@@ -144,7 +144,7 @@ class UpdateRule(Traceable, Describable):
         shape = tuple(self.parameters.shape)
         self.state = {name: self.handler.zeros(shape) for name in self.state_names}
         self.scratch = {name: self.handler.zeros(shape) for name in self.scratch_names}
-        restored = self._restored or {}
+        restored = self._waiting or {}
         weights = (len(net.parameter_slices),) if self.weight_names else ()
         shapes = dict.fromkeys(self.state_names, shape) | dict.fromkeys(self.weight_names, weights)
         for name in set(shapes).intersection(restored):
@@ -167,10 +167,12 @@ class UpdateRule(Traceable, Describable):
             (only after `start`).
         """
         values = {name: getattr(self, name) for name in self.hyperparameters}
-        if self._restored is not None:  # and not started since
-            return {**self._restored, **values}
+        return {**super().get_state(), **values}
+
+    def read_state(self) -> dict[str, Any]:
+        """Return copies of the arrays, and the number of updates."""
         arrays = {name: self._holder.get_numpy_copy(a) for name, a in self.state.items()}
-        return {"steps": self.steps, **values, **arrays}
+        return {"steps": self.steps, **arrays}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Set the hyperparameters from `get_state` at once, and the arrays at the next `start`.
@@ -189,7 +191,7 @@ class UpdateRule(Traceable, Describable):
         check_counts(f"{type(self).__name__}.set_state", steps=state["steps"])
         for name in self.hyperparameters:
             setattr(self, name, state[name])
-        self._restored = dict(state)
+        super().set_state(state)
 
 
 @contextlib.contextmanager
