@@ -194,6 +194,25 @@ class UpdateRule(Traceable, KeptState, Describable):
         super().set_state(state)
 
 
+def check_can_learn(stepper: UpdateRule, net: Any) -> None:
+    """Raise an error if a network has nothing that a stepper could learn."""
+    if not net.loss_layers:
+        raise TrainingError(
+            f"{type(stepper).__name__}.start: expected a network with a Loss layer, got none: "
+            f"there is nothing to learn. Wire one: output - 'loss' >> Loss()."
+        )
+    if not net.parameters_size:
+        raise TrainingError(
+            f"{type(stepper).__name__}.start: expected a network with parameters, got none: there "
+            f"is nothing to learn. A ForwardStepper only computes the losses."
+        )
+    if not net.initializers and not net.get("parameters").any():
+        raise TrainingError(
+            f"{type(stepper).__name__}.start: expected parameters to begin with, got zeros only. "
+            f"Call net.initialize, e.g. net.initialize(DenseSqrtFanIn(), fallback=0)."
+        )
+
+
 @contextlib.contextmanager
 def replaced(stepper: Any, attributes: Mapping[str, Any]) -> Iterator[None]:
     """Let a stepper have other attributes in a ``with`` block."""
