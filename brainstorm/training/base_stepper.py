@@ -113,7 +113,7 @@ class TrainingStepper(UpdateRule):
     _limit: Array = None
     _before: Array = None  # the parameters while `look_ahead` has moved them; None without it
     _traces: Traces = None  # type: ignore[assignment]  # made by start
-    _traced: tuple[int, ...] = ()  # the revisions with which they were made
+    _traced: Any = None  # the revisions with which they were made
     _own_numbers: dict[str, Array]  # of the helpers that this stepper has started, made by start
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -212,7 +212,8 @@ class TrainingStepper(UpdateRule):
             begins = not self.is_within_update
             if self._before is not None:
                 self.handler.copy_to(self.parameters, self._before)
-            self.steps += begins
+            if begins:
+                self.steps += 1
             try:
                 self.refresh()
                 self._run()
@@ -283,11 +284,15 @@ class TrainingStepper(UpdateRule):
     def do_traced(self, method: str) -> None:
         """Call one of the methods of a step, by its trace if there is one."""
         function = getattr(self, method)
-        helpers = [getattr(self, name) for name in self._own_numbers]
-        if self._is_replaced or not all(helper.is_traceable for helper in helpers):
+        if self._is_replaced:
             function()  # a trace would repeat handler operations only
             return
-        revisions = self.revision, *(helper.revision for helper in helpers)
+        scaling, accumulation = self.loss_scaling, self.accumulation
+        revisions = (
+            self.revision,
+            scaling and scaling.revision,
+            accumulation and accumulation.revision,
+        )
         if revisions != self._traced:
             self._traces, self._traced = Traces(), revisions
         purpose = method, self.max_gradient_norm is None, *self._grouped.purpose
@@ -295,9 +300,12 @@ class TrainingStepper(UpdateRule):
 
     @property
     def _is_replaced(self) -> bool:
-        """Whether a subclass replaces methods that a trace would skip."""
-        if any(name in vars(self) for name in _METHODS):
+        """Whether a subclass, also of a helper, replaces methods that a trace would skip."""
+        if not vars(self).keys().isdisjoint(_METHODS):
             return True
+        for name in self._own_numbers:
+            if not getattr(self, name).is_traceable:
+                return True
         return not self.is_traceable and any(map(self._replaces, _METHODS))
 
     def _replaces(self, method: str) -> bool:

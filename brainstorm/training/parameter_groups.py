@@ -187,7 +187,8 @@ class GroupedParameters:
     @property
     def purpose(self) -> tuple[Any, ...]:
         """A value that changes when the operations of an update change."""
-        return (*self._revision, *((part.rows.start, part.group) for part in self._find_parts()))
+        parts = self._find_parts()
+        return (*self._found_at, *((part.rows.start, part.group) for part in parts))
 
     def _find_parts(self) -> list[Part]:
         if self._found_at != self._revision:
