@@ -477,16 +477,20 @@ def test_an_export_beside_a_training_is_of_one_update(how, tmp_path):
     assert set(found) == {1}
 
 
-def test_an_accumulation_belongs_to_one_stepper():
-    shared = GradientAccumulation(2)
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [("accumulation", lambda: GradientAccumulation(2)), ("loss_scaling", bs.training.LossScaling)],
+)
+def test_what_has_arrays_belongs_to_one_stepper(name, make):
+    shared = make()
     steppers = [SgdStepper(0.1), SgdStepper(0.1)]
     for stepper in steppers:
-        stepper.accumulation = shared
+        setattr(stepper, name, shared)
         net = make_network()
         net.provide_external_data(DATA)
         stepper.start(net)
     steppers[1].run()
-    with pytest.raises(TrainingError, match="accumulation: expected one of its own, got"):
+    with pytest.raises(TrainingError, match=f"{name}: expected one of its own, got"):
         steppers[0].run()
 
 

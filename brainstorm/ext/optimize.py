@@ -15,6 +15,7 @@ import numpy as np
 
 from brainstorm.constraints import number
 from brainstorm.errors import TrainingError
+from brainstorm.network.generators import streams_of
 from brainstorm.optional import require
 from brainstorm.training.base_stepper import TrainingStepper
 
@@ -54,15 +55,16 @@ class LbfgsStepper(TrainingStepper):
 
         Raises:
             MissingDependencyError: SciPy is not installed.
-            TrainingError: Loss or gradients are not functions of the parameters, because of
-                dropout, a gradient modifier, a limit of the gradients' norm, or a scale.
+            TrainingError: Loss or gradients are not functions of the parameters, because of a
+                layer that draws random numbers, a gradient modifier, a limit of the gradients'
+                norm, or a scale.
         """
         require("scipy.optimize", "scipy")
         for name, layer in net.layers.items():
-            if layer.type_name == "Dropout":
+            if streams_of(layer):
                 raise TrainingError(
-                    f"LbfgsStepper.start, layer {name!r}: with Dropout the loss is another "
-                    f"function in every pass. Take the layer out, or another stepper."
+                    f"LbfgsStepper.start, layer {name!r}: with {layer.type_name} the loss is "
+                    f"another function in every pass. Take the layer out, or another stepper."
                 )
         if net.gradient_modifiers:
             raise TrainingError(

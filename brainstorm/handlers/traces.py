@@ -224,7 +224,7 @@ class Traceable:
         super().__init_subclass__(**kwargs)
         cls.is_traceable = vars(cls).get("is_traceable", False)
 
-    #: Number of changes of public attributes.
+    #: Number of changes of attributes that decide which operations are done.
     revision: int
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -237,11 +237,16 @@ class Traceable:
         """Older protocols refuse classes with slots."""
         return super().__reduce_ex__(max(protocol, 2))
 
+    def decides_operations(self, name: str) -> bool:
+        """Return whether other operations may be done when this attribute changes."""
+        return not name.startswith("_")
+
     def __setattr__(self, name: str, value: Any) -> None:
-        if not name.startswith("_") and vars(self).get(name, Traceable) is not value:
+        if self.decides_operations(name) and vars(self).get(name, Traceable) is not value:
             object.__setattr__(self, "revision", self.revision + 1)
         super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
-        object.__setattr__(self, "revision", self.revision + 1)
+        if self.decides_operations(name):
+            object.__setattr__(self, "revision", self.revision + 1)
         super().__delattr__(name)

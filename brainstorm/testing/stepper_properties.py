@@ -188,8 +188,7 @@ def _not_traced(harness: _Harness, direct: Course) -> str:
     before = dict(vars(stepper))
     course = harness.train(stepper)
     for name, value in vars(stepper).items():
-        is_other = name not in stepper.hyperparameters and not name.startswith("_")
-        if is_other and name != "steps" and before.get(name, before) is not value:
+        if stepper.decides_operations(name) and before.get(name, before) is not value:
             return f"its steps change the attribute {name!r}, which a replay does not"
     if not stepper.traces:
         return "its steps are not made by traces"

@@ -32,7 +32,6 @@ from typing import Any
 import numpy as np
 
 from brainstorm.constraints import LARGEST, instance, number
-from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
 from brainstorm.handlers.traces import Trace
 from brainstorm.interrupts import uninterrupted
@@ -41,7 +40,7 @@ from brainstorm.optree import formula
 from brainstorm.training.accumulation import GradientAccumulation
 from brainstorm.training.loss_scaling import LossScaling
 from brainstorm.training.parameter_groups import GroupedParameters, ParameterGroup, checked_groups
-from brainstorm.training.update_rule import UpdateRule
+from brainstorm.training.update_rule import UpdateRule, check_can_learn, replaced
 from brainstorm.utils import Array
 from brainstorm.value_modifiers import limit_norm
 
@@ -52,10 +51,12 @@ def within_norm(g: Any, limit: Any) -> Any:
     return limit_norm(g, limit)
 
 
-#: Attributes that decide what a step consists of, beside the update; the others hold values that
-#: change from step to step.
+#: Attributes that decide what a step consists of, beside the update; other threads set them between
+#: two steps.
 _PARTS = ("max_gradient_norm", "loss_scaling", "accumulation", "groups", "reducer")
-_CHANGING = ("steps", "is_idle")
+
+#: Attributes with values that change from step to step, or that a step reads from memory.
+_NUMBERS = ("steps", "is_idle", "numbers", "max_gradient_norm")
 
 #: Attributes that hold an object with arrays, or `None`.
 _HELPERS = ("loss_scaling", "accumulation")
@@ -84,7 +85,7 @@ class TrainingStepper(UpdateRule):
     """
 
     __undescribed__ = {
-        "reducer", "is_idle", "_grouped", "_traces", "_limit", "_before", "_total",
+        "reducer", "is_idle", "_grouped", "_traces", "_traced", "_limit", "_before", "_own_numbers",
     }  # fmt: skip
     __default_values__ = {
         "max_gradient_norm": None,
@@ -110,32 +111,36 @@ class TrainingStepper(UpdateRule):
 
     _grouped: GroupedParameters = None  # type: ignore[assignment]  # made by start
     _limit: Array = None
-    _total: Array = None  # the sum of the accumulated gradients
     _before: Array = None  # the parameters while `look_ahead` has moved them; None without it
     _traces: Traces = None  # type: ignore[assignment]  # made by start
+    _traced: Any = None  # the revisions with which they were made
+    _own_numbers: dict[str, Array]  # of the helpers that this stepper has started, made by start
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if self._traces is None or name not in _PARTS:
-            self._set(name, value)
-            return
-        with self.net.alone():
-            self._set(name, value)
-
-    def _set(self, name: str, value: Any) -> None:
         if name == "groups":
             value = checked_groups(self, value)
-            if self._traces is not None:
-                self._group_parameters(value)
-        Describable.__setattr__(self, name, value)  # changes are not counted
-        if name in _HELPERS and self._traces is not None:
-            self._start_helper(name)
-        if self._traces is not None and (name in _PARTS or self._depends_on(name)):
-            self._traces = Traces()  # a step now consists of other operations
+        if self._traces is None or name not in _PARTS:
+            super().__setattr__(name, value)
+            return
+        with self.net.alone():
+            if name == "groups":
+                self._grouped = GroupedParameters(self, value, self._grouped.get_weights())
+                self.numbers = self._grouped.numbers
+            super().__setattr__(name, value)
+            if name in _HELPERS:
+                self._start_helper(name)
+                if value is not None:
+                    value.started()
 
-    def _depends_on(self, name: str) -> bool:
-        """Return whether an attribute may decide which operations an update consists of."""
-        is_number = name.startswith("_") or name in self.hyperparameters or name in _CHANGING
-        return self.is_traceable and not is_number
+    def __delattr__(self, name: str) -> None:
+        if name in _PARTS:
+            setattr(self, name, getattr(TrainingStepper, name))
+        super().__delattr__(name)
+
+    def decides_operations(self, name: str) -> bool:
+        if name in _NUMBERS or name in self.hyperparameters:
+            return False
+        return name in _PARTS or (self.is_traceable and super().decides_operations(name))
 
     @property
     def traces(self) -> Mapping[Hashable, Trace]:
@@ -154,50 +159,31 @@ class TrainingStepper(UpdateRule):
         """
         with uninterrupted():
             if self.learns:
-                self._check_can_learn(net)
+                check_can_learn(self, net)
             self._traces = None  # type: ignore[assignment]  # until all has worked
             restored, shape = self.attach(net), tuple(self.parameters.shape)
-            self._group_parameters(self.groups, restored)
+            self._grouped = GroupedParameters(self, self.groups, restored)
+            self.numbers = self._grouped.numbers
             self._limit = self.handler.zeros((1,))
             self._before = self.handler.zeros(shape) if self._replaces("look_ahead") else None
+            self._own_numbers = {}
             for name in _HELPERS:
                 self._start_helper(name)
             if self.reducer is not None:
                 self.reducer.start(self)
-            self._restored, self._traces = None, Traces()
+            for part in (self, *self._kept_parts().values()):
+                part.started()
+            self._traces = Traces()
 
     def _start_helper(self, name: str) -> None:
-        scaling, accumulation = self.loss_scaling, self.accumulation
+        helper = getattr(self, name)
         if name == "loss_scaling":
-            self.net.loss_scale = scaling and scaling.start(self.handler, self._changed())
-        elif accumulation is not None:
-            accumulation.start(self.handler, *self.parameters.shape)
-            self._total = accumulation.total
-
-    def _check_can_learn(self, net: Any) -> None:
-        if not net.loss_layers:
-            raise TrainingError(
-                f"{type(self).__name__}.start: expected a network with a Loss layer, got none: "
-                f"there is nothing to learn. Wire one: output - 'loss' >> Loss()."
-            )
-        if not net.parameters_size:
-            raise TrainingError(
-                f"{type(self).__name__}.start: expected a network with parameters, got none: there "
-                f"is nothing to learn. A ForwardStepper only computes the losses."
-            )
-        if not net.initializers and not net.get("parameters").any():
-            raise TrainingError(
-                f"{type(self).__name__}.start: expected parameters to begin with, got zeros only. "
-                f"Call net.initialize, e.g. net.initialize(DenseSqrtFanIn(), fallback=0)."
-            )
-
-    def _group_parameters(
-        self, groups: Sequence[ParameterGroup], weights: Mapping[str, Any] | None = None
-    ) -> None:
-        if weights is None:  # during a training
-            weights = self._grouped.get_weights()
-        self._grouped = GroupedParameters(self, groups, weights)
-        self.numbers = self._grouped.numbers
+            self.net.loss_scale = helper and helper.start(self.handler, self._changed())
+        elif helper is not None:
+            helper.start(self.handler, *self.parameters.shape)
+        self._own_numbers.pop(name, None)
+        if helper is not None:
+            self._own_numbers[name] = helper.numbers
 
     def _changed(self) -> list[Array]:
         """Return the arrays that a step changes."""
@@ -212,7 +198,7 @@ class TrainingStepper(UpdateRule):
         Raises:
             MissingDataError: The batch is one of `net.predict`, without targets.
         """
-        if self._traces is None or self._restored is not None:
+        if self._traces is None or self._waiting is not None:
             when = "before it" if self._traces is None else "after set_state"
             raise TrainingError(f"{type(self).__name__}.run: expected start(net) {when}.")
         if self._holder.array_type is not self.handler.array_type:
@@ -224,11 +210,12 @@ class TrainingStepper(UpdateRule):
         with self.net.alone() if self.reducer is None else contextlib.nullcontext():
             self.net.check_complete()
             begins = not self.is_within_update
-            self.steps += begins
-            self.refresh()
             if self._before is not None:
                 self.handler.copy_to(self.parameters, self._before)
+            if begins:
+                self.steps += 1
             try:
+                self.refresh()
                 self._run()
             except BaseException:
                 self.steps -= begins
@@ -251,6 +238,9 @@ class TrainingStepper(UpdateRule):
 
     def _run(self) -> None:
         """Do a step; the numbers are already where `update` reads them."""
+        for name, numbers in self._own_numbers.items():
+            if getattr(self, name).numbers is not numbers:
+                raise self.fail(name, "one of its own", "that of another stepper")
         accumulation, reducer = self.accumulation, self.reducer
         sequences = 0 if self.is_idle else self.net.batch_size
         if self._is_one_trace:
@@ -261,8 +251,6 @@ class TrainingStepper(UpdateRule):
                 reducer.finish()
             return
         if accumulation is not None:
-            if accumulation.total is not self._total:
-                raise self.fail("accumulation", "one of its own", "that of another stepper")
             accumulation.weigh(sequences)
         self.do_traced("do_passes")
         if accumulation is not None:
@@ -296,19 +284,28 @@ class TrainingStepper(UpdateRule):
     def do_traced(self, method: str) -> None:
         """Call one of the methods of a step, by its trace if there is one."""
         function = getattr(self, method)
-        scaling = self.loss_scaling
-        if self._is_replaced or type(scaling) not in (LossScaling, type(None)):
+        if self._is_replaced:
             function()  # a trace would repeat handler operations only
             return
-        interval = scaling and scaling.growth_interval
-        purpose = method, *self._grouped.purpose, interval
+        scaling, accumulation = self.loss_scaling, self.accumulation
+        revisions = (
+            self.revision,
+            scaling and scaling.revision,
+            accumulation and accumulation.revision,
+        )
+        if revisions != self._traced:
+            self._traces, self._traced = Traces(), revisions
+        purpose = method, self.max_gradient_norm is None, *self._grouped.purpose
         self.net.do_traced(self._traces, function, purpose)
 
     @property
     def _is_replaced(self) -> bool:
-        """Whether a subclass replaces methods that a trace would skip."""
-        if any(name in vars(self) for name in _METHODS):
+        """Whether a subclass, also of a helper, replaces methods that a trace would skip."""
+        if not vars(self).keys().isdisjoint(_METHODS):
             return True
+        for name in self._own_numbers:
+            if not getattr(self, name).is_traceable:
+                return True
         return not self.is_traceable and any(map(self._replaces, _METHODS))
 
     def _replaces(self, method: str) -> bool:
@@ -357,7 +354,8 @@ class TrainingStepper(UpdateRule):
 
         def run() -> None:
             for part in self._grouped.parts(self):
-                getattr(part, method)()
+                with replaced(self, part):
+                    getattr(self, method)()
 
         with self.handler.running.at(f"{type(self).__name__}, {method}"):
             if self.is_traceable and method not in vars(self):
@@ -369,10 +367,12 @@ class TrainingStepper(UpdateRule):
 
     def get_state(self) -> dict[str, Any]:
         """Return the state of the rule, see `UpdateRule`, and those of scaling and accumulation."""
-        state = super().get_state()
-        if self._grouped is not None and self._restored is None:
-            state.update(self._grouped.get_weights())
-        return {**state, **{name: part.get_state() for name, part in self._kept_parts().items()}}
+        parts = {name: part.get_state() for name, part in self._kept_parts().items()}
+        return {**super().get_state(), **parts}
+
+    def read_state(self) -> dict[str, Any]:
+        weights = {} if self._grouped is None else self._grouped.get_weights()
+        return {**super().read_state(), **weights}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         parts = self._kept_parts()

@@ -10,9 +10,11 @@ import numpy as np
 from brainstorm.constraints import Constraint, number, whole
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
+from brainstorm.handlers.traces import Traceable
 from brainstorm.hooks.base import check_counts
 from brainstorm.optree import functions as fn
 from brainstorm.optree.formula import formula
+from brainstorm.training.kept_state import KeptState
 from brainstorm.utils import Array
 
 #: Limits of the scale. It is a power of two, by which numbers are multiplied exactly.
@@ -24,7 +26,7 @@ SCALE = Constraint(
 )
 
 
-class LossScaling(Describable):
+class LossScaling(Traceable, KeptState, Describable):
     """Multiplies the loss before the backward pass, and divides the gradients after it.
 
         stepper = AdamStepper(0.001)
@@ -38,14 +40,18 @@ class LossScaling(Describable):
     Args:
         initial: The scale at the start, from 1 to 2^24; rounded to a power of two.
         growth_interval: After how many good steps in a row the scale doubles.
+
+    Attributes:
+        numbers: Its numbers in memory; a new array with each `start`.
     """
 
-    __undescribed__ = {"_handler", "_numbers", "_kept", "_restored"}
+    __undescribed__ = {"_handler", "numbers", "_kept"}
+
+    is_traceable = True
 
     _handler: Any = None
-    _numbers: Array = None  # scale, good steps, whether the present step is good
+    numbers: Array = None  # scale, good steps, whether the present step is good
     _kept: tuple[Array, ...] = ()
-    _restored: Mapping[str, Any] | None = None
 
     __argument_error__ = TrainingError
     __constraints__ = {"initial": SCALE, "growth_interval": whole()}
@@ -65,14 +71,13 @@ class LossScaling(Describable):
         Returns:
             The scale in memory, a one-element array.
         """
-        state = self._restored or {"scale": self.initial, "good_steps": 0}
-        self._restored = None
+        state = self._waiting or self._initial_state()
         self._handler = handler
-        self._numbers = handler.zeros((3,))
+        self.numbers = handler.zeros((3,))
         values = np.array([state["scale"], state["good_steps"], 1.0])
-        handler.set_from_numpy(self._numbers, values)
+        handler.set_from_numpy(self.numbers, values)
         self._kept = tuple(handler.zeros(tuple(array.shape)) for array in arrays)
-        return self._numbers[0:1]
+        return self.numbers[0:1]
 
     def keep(self, handler: Any, arrays: list[Array]) -> None:
         """Copy the arrays before an update."""
@@ -81,21 +86,24 @@ class LossScaling(Describable):
 
     def judge(self, handler: Any, gradients: Array) -> None:
         """Test whether the step is good."""
-        handler.compute(are_finite, [gradients], [self._numbers[2:3]])
+        handler.compute(are_finite, [gradients], [self.numbers[2:3]])
 
     def finish(self, handler: Any, arrays: list[Array]) -> None:
         """Undo the step if it was bad, and change the scale."""
-        scale, good, ok = (self._numbers[i : i + 1] for i in range(3))
+        scale, good, ok = (self.numbers[i : i + 1] for i in range(3))
         for array, kept in zip(arrays, self._kept, strict=True):
             handler.compute(chosen, [ok, array, kept], [array])
         following = next_scale.given(growth_interval=self.growth_interval)
         handler.compute(following, [ok, scale, good], [scale, good])
 
-    def get_state(self) -> dict[str, Any]:
+    def _initial_state(self) -> dict[str, Any]:
+        return {"scale": self.initial, "good_steps": 0}
+
+    def read_state(self) -> dict[str, Any]:
         """Return the scale and the number of good steps since it changed."""
-        if self._numbers is None or self._restored is not None:
-            return dict(self._restored or {"scale": self.initial, "good_steps": 0})
-        scale, good, _ = self._handler.get_numpy_copy(self._numbers).tolist()
+        if self.numbers is None:
+            return self._initial_state()
+        scale, good, _ = self._handler.get_numpy_copy(self.numbers).tolist()
         return {"scale": scale, "good_steps": int(good)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -111,7 +119,7 @@ class LossScaling(Describable):
                 f"LossScaling.set_state, scale: expected {SCALE.expected}, got {scale!r}. Is the "
                 f"file damaged?"
             )
-        self._restored = {"scale": float(scale), "good_steps": int(state["good_steps"])}
+        super().set_state({"scale": float(scale), "good_steps": int(state["good_steps"])})
 
 
 @formula

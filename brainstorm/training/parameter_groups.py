@@ -1,7 +1,7 @@
 """Parameter groups: learning rate, decay and freezing of some of the parameters.
 
-A stepper treats each group as a stepper of its own would: `GroupedParameters` makes one for each
-part of the flat arrays, and keeps the numbers of all of them in memory.
+A stepper treats each group as a stepper of its own would: `GroupedParameters` gives it one part of
+the flat arrays after another, and keeps the numbers of all groups in memory.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -188,7 +187,8 @@ class GroupedParameters:
     @property
     def purpose(self) -> tuple[Any, ...]:
         """A value that changes when the operations of an update change."""
-        return (*self._revision, *((part.rows.start, part.group) for part in self._find_parts()))
+        parts = self._find_parts()
+        return (*self._found_at, *((part.rows.start, part.group) for part in parts))
 
     def _find_parts(self) -> list[Part]:
         if self._found_at != self._revision:
@@ -232,8 +232,9 @@ class GroupedParameters:
         values: list[float] = []
         for group in self._groups:
             own = stepper
-            if group is not _NO_GROUP:
-                own = _copy(stepper)
+            if group is not _NO_GROUP:  # a copy: other threads may set these attributes meanwhile
+                own = object.__new__(type(stepper))
+                vars(own).update(vars(stepper))
                 if group.learning_rate_factor != 1.0:
                     own.learning_rate *= group.learning_rate_factor
                 if group.weight_decay is not None and "weight_decay" in stepper.hyperparameters:
@@ -243,10 +244,10 @@ class GroupedParameters:
         if values:
             stepper.handler.set_from_numpy(self._memory, np.array(values))
 
-    def parts(self, stepper: Any) -> Iterator[Any]:
-        """Yield the steppers of all parts; this stepper alone if all parts are treated alike."""
+    def parts(self, stepper: Any) -> Iterator[dict[str, Any]]:
+        """Yield the attributes of the stepper for each part; none if all are treated alike."""
         if not self._places:
-            yield stepper
+            yield {}
         for first, rows, group in self._find_parts():
             if self._groups[group].frozen:
                 continue
@@ -256,18 +257,14 @@ class GroupedParameters:
                 for i, name in enumerate(self._names, start=begin)
             }
             weights = {name: own.pop(name) for name in self._weight_names}
-            buffer = SimpleNamespace(
-                parameters=stepper.parameters[rows], gradients=stepper.gradients[rows]
-            )
-            yield _copy(
-                stepper,
-                net=SimpleNamespace(handler=stepper.handler, buffer=buffer),
-                state={name: array[rows] for name, array in stepper.state.items()},
-                scratch={name: array[rows] for name, array in stepper.scratch.items()},
-                weights=weights,
-                uncorrected=self._numbers[group],
-                numbers={**self._numbers[group], **own},
-            )
+            yield {
+                "_rows": rows,
+                "state": {name: array[rows] for name, array in stepper.state.items()},
+                "scratch": {name: array[rows] for name, array in stepper.scratch.items()},
+                "weights": weights,
+                "uncorrected": self._numbers[group],
+                "numbers": {**self._numbers[group], **own},
+            }
 
     def freeze(self, stepper: Any) -> None:
         """Set the gradients of frozen parameters to zero."""
@@ -283,13 +280,6 @@ class GroupedParameters:
             if self._groups[group].weight_decay is not None:
                 given = self._decays[group], stepper.parameters[rows], stepper.gradients[rows]
                 stepper.handler.mult_add_st(*given)
-
-
-def _copy(stepper: Any, **changed: Any) -> Any:
-    """Return a copy of a stepper with some attributes changed."""
-    copied = object.__new__(type(stepper))
-    vars(copied).update(vars(stepper), **changed)
-    return copied
 
 
 def _hint(pattern: str, paths: Sequence[str], shared: Mapping[str, set[str]]) -> str:

@@ -7,7 +7,8 @@ the operations of an update are the same in every step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -19,12 +20,13 @@ from brainstorm.errors import TrainingError
 from brainstorm.handlers.traces import Traceable
 from brainstorm.hooks.base import check_counts
 from brainstorm.optree import Formula
+from brainstorm.training.kept_state import KeptState
 from brainstorm.utils import Array
 
 _NOTHING: Mapping[str, Array] = MappingProxyType({})
 
 
-class UpdateRule(Traceable, Describable):
+class UpdateRule(Traceable, KeptState, Describable):
     """The rule of a stepper, with its hyperparameters and its state.
 
     A subclass sets ``hyperparameters``, ``state_names`` and ``rule``, and implements `scalars` (and
@@ -58,7 +60,7 @@ class UpdateRule(Traceable, Describable):
 
     __undescribed__ = {
         "net", "steps", "state", "scratch", "numbers", "weights", "uncorrected", "_holder",
-        "_restored",
+        "_rows",
     }  # fmt: skip
 
     __argument_error__ = TrainingError
@@ -78,7 +80,7 @@ class UpdateRule(Traceable, Describable):
     weights: Mapping[str, Array] = _NOTHING
     uncorrected: Mapping[str, Array] = _NOTHING
     _holder: Any = None  # the handler of the state
-    _restored: dict[str, Any] | None = None
+    _rows = slice(None)  # of the flat arrays; those of a part while that is updated
 
     @classmethod
     def _merged(cls, attribute: str) -> dict[str, Any]:
@@ -92,13 +94,13 @@ class UpdateRule(Traceable, Describable):
 
     @property
     def parameters(self) -> Array:
-        """All parameters of the network, flat."""
-        return self.net.buffer.parameters
+        """All parameters of the network, flat; in `update` those of a part."""
+        return self.net.buffer.parameters[self._rows]
 
     @property
     def gradients(self) -> Array:
-        """All gradients of the network, flat, in the order of the parameters."""
-        return self.net.buffer.gradients
+        """The gradients of `parameters`."""
+        return self.net.buffer.gradients[self._rows]
 
     def scalars(self) -> dict[str, float]:
         """Return the numbers that `update` uses in this step, always with the same names."""
@@ -107,11 +109,15 @@ class UpdateRule(Traceable, Describable):
     def look_ahead(self) -> None:
         """Move the parameters to where gradients are computed, by handler operations only.
 
-        Called before the passes of each batch, and undone before `update`.
+        Called before the passes of each batch, once per part like `update`, and undone before it.
         """
 
     def update(self) -> None:
-        """Change the parameters after the passes, by handler operations on fixed arrays only."""
+        """Change the parameters after the passes, by handler operations on fixed arrays only.
+
+        Called once per part of the parameters, which has a group and weights of its own: usually
+        once, with all of them. `parameters`, `gradients`, state and numbers are those of the part.
+        """
         if self.rule is None:
             raise NotImplementedError(f"{type(self).__name__} defines neither rule nor update")
         if self.correction is not None:
@@ -125,7 +131,7 @@ class UpdateRule(Traceable, Describable):
 
     # -- state ------------------------------------------------------------------------------------
 
-    def attach(self, net: Any) -> dict[str, Any]:
+    def attach(self, net: Any) -> Mapping[str, Any]:
         """Allocate the state for a network, zero or as given to `set_state`.
 
         Returns:
@@ -138,7 +144,7 @@ class UpdateRule(Traceable, Describable):
         shape = tuple(self.parameters.shape)
         self.state = {name: self.handler.zeros(shape) for name in self.state_names}
         self.scratch = {name: self.handler.zeros(shape) for name in self.scratch_names}
-        restored = self._restored or {}
+        restored = self._waiting or {}
         weights = (len(net.parameter_slices),) if self.weight_names else ()
         shapes = dict.fromkeys(self.state_names, shape) | dict.fromkeys(self.weight_names, weights)
         for name in set(shapes).intersection(restored):
@@ -161,10 +167,12 @@ class UpdateRule(Traceable, Describable):
             (only after `start`).
         """
         values = {name: getattr(self, name) for name in self.hyperparameters}
-        if self._restored is not None:  # and not started since
-            return {**self._restored, **values}
+        return {**super().get_state(), **values}
+
+    def read_state(self) -> dict[str, Any]:
+        """Return copies of the arrays, and the number of updates."""
         arrays = {name: self._holder.get_numpy_copy(a) for name, a in self.state.items()}
-        return {"steps": self.steps, **values, **arrays}
+        return {"steps": self.steps, **arrays}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Set the hyperparameters from `get_state` at once, and the arrays at the next `start`.
@@ -183,4 +191,37 @@ class UpdateRule(Traceable, Describable):
         check_counts(f"{type(self).__name__}.set_state", steps=state["steps"])
         for name in self.hyperparameters:
             setattr(self, name, state[name])
-        self._restored = dict(state)
+        super().set_state(state)
+
+
+def check_can_learn(stepper: UpdateRule, net: Any) -> None:
+    """Raise an error if a network has nothing that a stepper could learn."""
+    if not net.loss_layers:
+        raise TrainingError(
+            f"{type(stepper).__name__}.start: expected a network with a Loss layer, got none: "
+            f"there is nothing to learn. Wire one: output - 'loss' >> Loss()."
+        )
+    if not net.parameters_size:
+        raise TrainingError(
+            f"{type(stepper).__name__}.start: expected a network with parameters, got none: there "
+            f"is nothing to learn. A ForwardStepper only computes the losses."
+        )
+    if not net.initializers and not net.get("parameters").any():
+        raise TrainingError(
+            f"{type(stepper).__name__}.start: expected parameters to begin with, got zeros only. "
+            f"Call net.initialize, e.g. net.initialize(DenseSqrtFanIn(), fallback=0)."
+        )
+
+
+@contextlib.contextmanager
+def replaced(stepper: Any, attributes: Mapping[str, Any]) -> Iterator[None]:
+    """Let a stepper have other attributes in a ``with`` block."""
+    own = vars(stepper)
+    before = {name: own[name] for name in attributes if name in own}
+    own.update(attributes)
+    try:
+        yield
+    finally:
+        for name in attributes:
+            del own[name]
+        own.update(before)

@@ -11,6 +11,8 @@ from brainstorm.errors import TrainingError
 from brainstorm.ext.optimize import LbfgsStepper
 from brainstorm.handlers import NumpyHandler
 from brainstorm.initializers import Gaussian
+from brainstorm.layers.dropout_layer import DropoutLayerImpl
+from brainstorm.structure import ConstructionWrapper
 from brainstorm.value_modifiers import ClipValues, L2Decay
 from tests.networks import chain, wire_input, wire_loss
 from tests.trainings import make_trainer
@@ -18,6 +20,10 @@ from tests.trainings import make_trainer
 RND = np.random.RandomState(0)
 X = RND.normal(size=(1, 40, 3))
 TARGETS = X @ [[1.0], [2.0], [-3.0]] + 0.5
+
+
+class OwnDropoutLayerImpl(DropoutLayerImpl):
+    """Draws random numbers under another name."""
 
 
 def make_net(*hidden, dtype=np.float64):
@@ -114,6 +120,9 @@ def test_it_can_be_described():
 def test_what_is_no_function_of_the_parameters_is_refused():
     with pytest.raises(TrainingError, match="layer 'Dropout': with Dropout the loss is another"):
         train(make_net(bl.Dropout()), 1, LbfgsStepper())
+    own = ConstructionWrapper.create(OwnDropoutLayerImpl, name="Own")
+    with pytest.raises(TrainingError, match="layer 'Own': with OwnDropout the loss is another"):
+        train(make_net(own), 1, LbfgsStepper())
     net = make_net()
     net.set_gradient_modifiers(Last=L2Decay(0.1))
     with pytest.raises(TrainingError, match=r"got gradient modifiers of Last\. Wire penalties"):

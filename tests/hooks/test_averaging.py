@@ -166,6 +166,15 @@ def test_errors(act, text):
         act()
 
 
+def test_averages_are_not_lost_in_a_start_that_fails():
+    hook = AverageWeights()
+    train(hook)
+    expected = hook.get_state()
+    with refused("of another network"):
+        hook.start(trainable(FullyConnected(9)), None, False, {})
+    np.testing.assert_equal(hook.get_state(), expected)
+
+
 def test_updates_are_counted_and_neither_batches_nor_the_call_before_them():
     hook, stepper = AverageWeights(0.5), SgdStepper(0.1)
     stepper.accumulation = GradientAccumulation(2)

@@ -253,6 +253,25 @@ def test_groups_can_change_while_training():
     assert moved == [False, False, False, True, True, False, False, True, False]
 
 
+def test_a_part_is_updated_by_the_stepper_itself():
+    """What it knows of the network and what it keeps in itself are there in `update`."""
+
+    class CountingStepper(SgdStepper):
+        seen = ()
+
+        def update(self):
+            self.seen = (*self.seen, (self.net.batch_size, self.parameters.size))
+            super().update()
+
+    stepper, net = CountingStepper(0.1), network()
+    stepper.groups = [ParameterGroup("Dense", learning_rate_factor=0.5)]
+    train(stepper, net, 2)
+    dense = net.layers["Dense"].parameter_shapes
+    size = sum(np.prod(structure.shape) for structure in dense.values())
+    assert stepper.seen == ((4, size), (4, net.parameters_size - size)) * 2
+    assert stepper.parameters.size == net.parameters_size
+
+
 def test_a_stepper_that_learns_nothing_may_have_only_frozen_parameters():
     train(grouped(ForwardStepper(), ParameterGroup("*", frozen=True)))
 

@@ -44,7 +44,7 @@ from brainstorm.training import (
 )
 from brainstorm.training.base_stepper import within_norm
 from tests.networks import build
-from tests.trainings import refused, takes_less_than
+from tests.trainings import given, refused, takes_less_than
 
 STEPS = 12
 
@@ -239,6 +239,43 @@ def test_a_restored_state_is_not_lost_before_start():
     state = again.get_state()
     assert (state["steps"], state["learning_rate"], state["momentum"]) == (1, 0.3, 0.9)
     np.testing.assert_array_equal(state["velocity"], stepper.state["velocity"])
+
+
+def test_a_state_is_not_lost_in_a_start_that_fails():
+    """Nor those of its helpers, which start before it turns out that the last one cannot."""
+
+    class Reducer:
+        is_in_step = fails = True
+
+        def start(self, stepper):
+            if self.fails:
+                raise OSError("no connection")
+
+    def make():
+        parts = {"loss_scaling": LossScaling(), "accumulation": GradientAccumulation(2)}
+        return given(MomentumStepper(0.2, 0.9), **parts)
+
+    (_, stepper), again = started(make()), make()
+    stepper.run()
+    expected = stepper.get_state()
+    again.set_state(expected)
+    again.reducer = Reducer()
+    with pytest.raises(OSError, match="no connection"):
+        again.start(QuadraticNet())
+    np.testing.assert_equal(again.get_state(), expected)
+    again.reducer.fails = False
+    again.start(QuadraticNet())
+    np.testing.assert_equal(again.get_state(), expected)
+
+
+def test_a_step_that_is_refused_is_not_counted():
+    _, stepper = started(given(SgdStepper(), groups=[ParameterGroup("*")]))
+    stepper.groups[0].frozen = True
+    with refused("ParameterGroup, frozen: expected parameters to train"):
+        stepper.run()
+    stepper.groups[0].frozen = False
+    stepper.run()
+    assert stepper.steps == 1
 
 
 def test_a_state_goes_through_a_file(tmp_path):

@@ -19,6 +19,7 @@ from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.training import (
     AdamStepper,
     ForwardStepper,
+    GradientAccumulation,
     LossScaling,
     NesterovStepper,
     ParameterGroup,
@@ -327,6 +328,9 @@ CHANGES = {
     "deltas": lambda net, _: setattr(net, "keep_input_deltas", True),
     "size": lambda net, _: net.provide_external_data(batch(T=9, B=9)),
     "loss scaling": lambda _, stepper: setattr(stepper.loss_scaling, "growth_interval", 1),
+    "another limit": lambda _, stepper: setattr(stepper, "max_gradient_norm", 0.01),
+    "no limit": lambda _, stepper: delattr(stepper, "max_gradient_norm"),
+    "no loss scaling": lambda _, stepper: delattr(stepper, "loss_scaling"),
 }
 
 
@@ -343,16 +347,25 @@ def test_what_changes_between_steps_is_seen(check_both_ways, name):
                 original(views, training_pass),
                 net.handler.fill(views.outputs.default, 0.1),
             )
-        stepper = given(SgdStepper(0.1), loss_scaling=LossScaling(4.0, growth_interval=1000))
+        scaling = LossScaling(4.0, growth_interval=1000)
+        stepper = given(SgdStepper(0.1), loss_scaling=scaling, max_gradient_norm=0.1)
         stepper.start(net)
         for i in range(8):
             if i == 4:
                 assert net.handler.replays
                 CHANGES[name](net, stepper)
             run_steps(net, stepper, [batch(seed=i)])
-        return np.append(net.get("parameters"), stepper.loss_scaling.scale)
+        return np.append(net.get("parameters"), scaling.scale)
 
     check_both_ways(run)
+
+
+def test_a_scaling_that_is_deleted_no_longer_scales():
+    net, stepper = network(FullyConnected(4)), given(SgdStepper(0.1), loss_scaling=LossScaling())
+    train(net, stepper, [batch()])
+    del stepper.loss_scaling
+    stepper.run()
+    assert net.loss_scale is None
 
 
 class CountingScaling(LossScaling):
@@ -361,6 +374,14 @@ class CountingScaling(LossScaling):
     def judge(self, handler, gradients):
         self.judged += 1
         super().judge(handler, gradients)
+
+
+class CountingAccumulation(GradientAccumulation):
+    added = 0
+
+    def add(self, handler, gradients):
+        self.added += 1
+        super().add(handler, gradients)
 
 
 def test_methods_of_a_users_own_are_called_at_every_step():
@@ -372,6 +393,12 @@ def test_methods_of_a_users_own_are_called_at_every_step():
     layer.forward_pass = lambda *args: (calls.append(1), original(*args))
     train(net, stepper, [batch(seed=i) for i in range(5)])
     assert stepper.loss_scaling.judged == len(calls) == 5
+
+
+def test_an_accumulation_of_a_users_own_is_called_at_every_step():
+    stepper = given(SgdStepper(0.1), accumulation=CountingAccumulation(2))
+    train(network(FullyConnected(4)), stepper, [batch(seed=i) for i in range(5)])
+    assert stepper.accumulation.added == 5
 
 
 def test_a_method_that_a_stepper_was_given_is_called_at_every_step():
@@ -422,7 +449,7 @@ def test_data_of_constant_size_stay_for_other_batches():
 
 
 def test_what_needs_no_other_traces():
-    """Numbers of groups; and memory that was outgrown is let go."""
+    """Numbers of groups, and the limit; and memory that was outgrown is let go."""
     net, stepper = network(FullyConnected(4, name="Dense")), SgdStepper(0.1)
     stepper.groups = [group] = [ParameterGroup("Dense", learning_rate_factor=0.5)]
     stepper.start(net)
@@ -430,10 +457,23 @@ def test_what_needs_no_other_traces():
         net.provide_external_data(batch(T=1, B=b))
         for factor in (0.5, 0.25):
             group.learning_rate_factor = factor
+            stepper.max_gradient_norm = 10 * factor
             stepper.run()
         assert len(stepper.traces) == 1
     net.close()
     assert not stepper.traces
+
+
+def test_traces_are_kept_for_settings_that_return():
+    net, stepper = network(FullyConnected(4, name="Dense")), SgdStepper(0.1)
+    stepper.groups = [group] = [ParameterGroup("Dense")]
+    train(net, stepper, [batch()])
+    first = trace_of(stepper)
+    for limit, is_frozen in [(1.0, False), (1.0, True), (None, False)]:
+        stepper.max_gradient_norm, group.frozen = limit, is_frozen
+        stepper.run()
+    assert list(stepper.traces.values())[-1] is first
+    assert len(stepper.traces) == 3
 
 
 def test_traces_outlive_the_growth_of_scratch_memory():
