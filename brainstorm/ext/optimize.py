@@ -60,33 +60,41 @@ class LbfgsStepper(TrainingStepper):
                 norm, or a scale.
         """
         require("scipy.optimize", "scipy")
+        self._check(net)
+        super().start(net)
+
+    def _check(self, net: Any) -> None:
         for name, layer in net.layers.items():
             if streams_of(layer):
                 raise TrainingError(
-                    f"LbfgsStepper.start, layer {name!r}: with {layer.type_name} the loss is "
+                    f"LbfgsStepper, layer {name!r}: with {layer.type_name} the loss is "
                     f"another function in every pass. Take the layer out, or another stepper."
                 )
         if net.gradient_modifiers:
             raise TrainingError(
-                f"LbfgsStepper.start: expected gradients of the loss, got gradient modifiers of "
+                f"LbfgsStepper: expected gradients of the loss, got gradient modifiers of "
                 f"{', '.join(net.gradient_modifiers)}. Wire penalties as layers: layer - "
                 f"'..parameters.W' >> L2Decay() - 'loss' >> Loss()."
             )
         if net.weight_modifiers:
             raise TrainingError(
-                f"LbfgsStepper.start: expected parameters without constraints, got modifiers "
+                f"LbfgsStepper: expected parameters without constraints, got modifiers "
                 f"of {', '.join(net.weight_modifiers)}: the line search would not see them."
             )
         for option in ("max_gradient_norm", "loss_scaling", "accumulation", "groups", "reducer"):
             if getattr(self, option):
                 raise TrainingError(
-                    f"LbfgsStepper.start: expected no {option}: the line search needs the "
+                    f"LbfgsStepper: expected no {option}: the line search needs the "
                     f"gradients of all parameters, as they are."
                 )
-        super().start(net)
 
     def run(self) -> None:
-        """Minimise the loss on the data in the network."""
+        """Minimise the loss on the data in the network.
+
+        Raises:
+            TrainingError: Something was set that `start` would have refused.
+        """
+        self._check(self.net)
         self.passes = 0
         start = self.handler.get_numpy_copy(self.parameters)
         try:

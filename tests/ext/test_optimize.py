@@ -13,6 +13,7 @@ from brainstorm.handlers import NumpyHandler
 from brainstorm.initializers import Gaussian
 from brainstorm.layers.dropout_layer import DropoutLayerImpl
 from brainstorm.structure import ConstructionWrapper
+from brainstorm.training import ParameterGroup
 from brainstorm.value_modifiers import ClipValues, L2Decay
 from tests.networks import chain, wire_input, wire_loss
 from tests.trainings import make_trainer
@@ -135,3 +136,12 @@ def test_what_is_no_function_of_the_parameters_is_refused():
     stepper.max_gradient_norm = 1.0
     with pytest.raises(TrainingError, match="expected no max_gradient_norm: the line"):
         train(make_net(), 1, stepper)
+    stepper, net = LbfgsStepper(), make_net()
+    train(net, 1, stepper)
+    for change in (
+        lambda: setattr(stepper, "groups", [ParameterGroup("*.bias", frozen=True)]),
+        lambda: (setattr(stepper, "groups", []), net.set_gradient_modifiers(Last=L2Decay(0.1))),
+    ):
+        change()
+        with pytest.raises(TrainingError, match="expected no groups|got gradient modifiers"):
+            stepper.run()
