@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import numbers
 import re
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from brainstorm.training import AdamWStepper, TrainingStepper
 _base: Any = require("sklearn.base", "sklearn")
 
 E = TypeVar("E", bound="TunableEstimator")
+P = ParamSpec("P")
 
 #: A layer of a spec with a number of its own: its letter, and its size or probability.
 _NUMBERED = re.compile(r"([FRLCDP])(?:[\s:/|]*[a-z])?[\s:/|]*(\d+\.?\d*|\.\d+)?")
@@ -83,6 +85,18 @@ class TunableEstimator(_base.BaseEstimator):
         start, end = match.span(2) if match[2] else (match.end(1), match.end(1))
         number = np.format_float_positional(float(value), trim="-")
         self.spec = f"{self.spec[:start]}{number}{self.spec[end:]}"
+
+
+def all_or_nothing(train: Callable[Concatenate[E, P], E]) -> Callable[Concatenate[E, P], E]:
+    """Let a method train a copy, whose attributes become those of the estimator at the end."""
+
+    @functools.wraps(train)
+    def method(self: E, /, *args: P.args, **kwargs: P.kwargs) -> E:
+        trained = train(copy.copy(self), *args, **kwargs)
+        self.__dict__ = trained.__dict__
+        return self
+
+    return method
 
 
 def _number(text: str) -> float:

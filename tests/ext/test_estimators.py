@@ -251,6 +251,28 @@ def test_parts_may_lack_classes():
     assert model.predict_proba(X).shape == (60, 2)
 
 
+@pytest.mark.parametrize("options", [{"spec": "Q5"}, {"stepper": "none"}, {"max_epochs": 0}])
+def test_a_fit_that_fails_leaves_the_estimator_as_it_was(options):
+    for model, y, other in (
+        (NetClassifier(**SMALL), LABELS, np.arange(60) % 3),
+        (NetRegressor(**SMALL), X[:, 0], 500 * X[:, :2]),
+    ):
+        before = model.fit(X, y).predict(X)
+        fitted = {name: value for name, value in vars(model).items() if name.endswith("_")}
+        with pytest.raises(bs.errors.BrainstormError):
+            model.set_params(**options).fit(X[:, :3], other)
+        assert {name: vars(model)[name] for name in fitted} == fitted
+        np.testing.assert_array_equal(model.predict(X), before)
+
+
+def test_a_first_part_that_fails_leaves_no_classes():
+    model = NetClassifier(**SMALL)
+    with pytest.raises(bs.errors.ValidationError, match=r"expected labels among \[0, 1\]"):
+        model.partial_fit(X, LABELS, classes=[0, 1])
+    model.partial_fit(X, LABELS, classes=["negative", "positive"])
+    assert list(model.classes_) == ["negative", "positive"]
+
+
 def test_a_warm_start_goes_on():
     y = X[:, 0]
     model = NetRegressor("F5", max_epochs=3, warm_start=True, random_state=0).fit(X, y)
