@@ -204,8 +204,8 @@ class _NetEstimator(TunableEstimator):
         self._stepper_state: tuple[type, dict[str, Any]] = type(stepper), stepper.get_state()
         if score is not None:
             self.validation_scores_ = list(trainer.logs["validation"])[1:]
-            known = [value for value in self.validation_scores_ if not math.isnan(value)]
-            self.best_validation_score_ = max(known, default=None)
+            kept = trainer.logs["validation"][stopper.get_state()["best"]]
+            self.best_validation_score_ = None if math.isnan(kept) else kept
         return self
 
     def _batches(
@@ -280,7 +280,7 @@ class NetClassifier(_base.ClassifierMixin, _NetEstimator):
         network_: The trained network, in float64.
         loss_curve_: The average loss of each epoch.
         validation_scores_: With ``early_stopping``, the score after each epoch.
-        best_validation_score_: The best of them.
+        best_validation_score_: That of `network_`, the best; improvements below `tol` do not count.
         n_iter_: The number of epochs.
         n_features_in_: The number of columns of X.
         classes_: The labels, sorted; or the numbers of the columns of y.

@@ -317,6 +317,18 @@ def test_early_stopping_keeps_the_best_network_where_the_epochs_are_over():
     np.testing.assert_array_equal(model.network_.get("parameters"), seen[2])
 
 
+@pytest.mark.parametrize(("tol", "best", "index"), [(0.0, 2.5, 3), (0.9, 2.0, 2), (3.0, 1.0, 1)])
+def test_the_best_score_is_that_of_the_network(tol, best, index):
+    def score(model, rows, labels):
+        seen.append(model.network_.get("parameters"))
+        return next(values)
+
+    values, seen = iter([0.0, 1.0, 2.0, 2.5, 2.0]), []
+    model = NetClassifier(**{**SMALL, "max_epochs": 4}, early_stopping=True, scoring=score, tol=tol)
+    assert model.fit(X, LABELS).best_validation_score_ == best
+    np.testing.assert_array_equal(model.network_.get("parameters"), seen[index])
+
+
 def test_early_stopping_of_a_regressor_goes_by_r2_and_weights():
     y = X @ [1.0, 2.0, 3.0, 4.0]
     model = NetRegressor("F20", early_stopping=True, random_state=0, max_epochs=20)
