@@ -65,17 +65,24 @@ class NetworkFile(NamedTuple):
 
     Attributes:
         description: The description of the network.
-        parameters: All parameters, flat.
+        parameters: All parameters, flat; or by path, in files of other libraries.
         persistent: Path to values of running statistics.
         comment: The comment of the user who wrote the file.
         is_of_2015: Whether the parameters are ordered as in files of Brainstorm 0.5 (v1.0).
     """
 
     description: dict[str, Any]
-    parameters: np.ndarray
+    parameters: np.ndarray | Mapping[str, np.ndarray]
     persistent: dict[str, np.ndarray]
     comment: str
     is_of_2015: bool = False
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Path to values of running statistics and of parameters, or ``parameters`` if flat."""
+        flat = isinstance(self.parameters, np.ndarray)
+        parameters: Any = {"parameters": self.parameters} if flat else self.parameters
+        return {**parameters, **self.persistent}
 
 
 class RunFile(NamedTuple):
