@@ -202,6 +202,20 @@ def test_options_that_an_architecture_leaves_out_have_their_defaults():
 # -- wiring ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("names", [("constant", "constant_2"), ("constant_2", "constant")])
+def test_inputs_may_be_called_as_other_tensors(names):
+    inp = bl.Input({names[0]: ("T", "B", 3), names[1]: ("B", 3)})
+    timed, whole = (bl.FullyConnected((2, 2), name=name) for name in "GH")
+    out = bl.Expression("Tanh * tanh(Tanh) + default", {"default": (2, 2)}, name="Out")
+    inp - names[0] >> timed >> "Tanh" - out
+    inp - names[1] >> whole
+    net = random_net(inp)
+    data = {names[0]: numbers(T, B, 3)["default"], names[1]: numbers(B, 3)["default"]}
+    for path in ("Out.outputs.default", "H.outputs.default"):
+        model = to_onnx(net, path)
+        np.testing.assert_allclose(run(model, data), net.predict(data, path), **TOLERANCE)
+
+
 def test_images_are_transposed_once():
     spec = "C4:3p1 B Pm2s2 D C6:3 Pa2 F20"
     net = bs.tools.create_net_from_spec("classification", (8, 8, 3), 5, spec)

@@ -191,6 +191,8 @@ class Exporter:
         """
         layer, helper, body = self.layer, onnx().helper, Body(self.where)
         names = [*layer.in_shapes, *layer.parameter_shapes]
+        body.reserve(names)
+        body.reserve(names)
         results = write(body, {name: name for name in names})
         results = [body.op("Identity", x) if x in names else x for x in results]
         kind = f"{layer.type_name}_{layer.name}"
@@ -221,15 +223,16 @@ class Exporter:
     def write(self) -> Any:
         """Return the model."""
         name, _, output = self.output.partition(".outputs.")
-        needed = self._needed_outputs(name, output)
+        path, needed = f"{name}.{output}", self._needed_outputs(name, output)
         for member, layer in self.net.layers.items():
             self.layer, self.body.scope = layer, member
             self.body.where = self.where
             if member == INPUT:
                 self._inputs = sorted(needed.get(INPUT, ()))
+                self.body.reserve([*self._inputs, path])
                 for port in self._inputs:
                     self._check(layer.out_shapes[port])
-                    tensor = self.body.reserve(port)
+                    tensor = port
                     if not layer.out_shapes[port].scales_with_time:
                         tensor = self.body.op("Unsqueeze", tensor, self.body.constant([0]))
                     self.put(tensor, port)
@@ -240,10 +243,10 @@ class Exporter:
                     self._check(layer.get_shape(f"outputs.{port}"))
                 _writer_of(layer)(self, layer)
                 for port in needed[member]:
-                    path = f"{member}.{port}"
-                    if path not in self._plain and path not in self._first:
+                    made = f"{member}.{port}"
+                    if made not in self._plain and made not in self._first:
                         raise self.fail(f"ONNX has no counterpart of its output {port!r}.")
-        self.layer, path = self.net.layers[name], f"{name}.{output}"
+        self.layer = self.net.layers[name]
         self.body.scope = name
         return self._model(path, self.plain(path))
 
