@@ -345,6 +345,22 @@ def test_only_what_the_output_needs_is_exported():
 # -- what is refused ------------------------------------------------------------------------------
 
 
+class HalvedLayerImpl(bl.ExpressionLayer):
+    def formula(self, x):
+        return fn.tanh(x)
+
+    def forward_pass(self, buffers, training_pass=True):
+        super().forward_pass(buffers, training_pass)
+        y = buffers.outputs.default
+        self.handler.mult_st(0.5, y, y)
+
+
+def test_formulas_that_are_not_the_forward_pass_are_refused():
+    text = r"\(Halved\): ONNX has no counterpart of its forward_pass, only of its formula\.$"
+    with pytest.raises(NetworkValidationError, match=text):
+        to_onnx(net_of((3,), ConstructionWrapper.create(HalvedLayerImpl)))
+
+
 @pytest.mark.parametrize("last", ["Out.outputs.loss", "Mask.outputs.default"])
 def test_outputs_without_a_counterpart_are_named(last):
     inp = bl.Input({"default": ("T", "B", 3), "targets": ("T", "B", 1)})

@@ -41,8 +41,14 @@ def composes(*type_names: str) -> Callable[[Callable[..., list[str]]], Callable[
 def _writer_of(layer: Any) -> Callable[[Exporter, Any], None]:
     if layer.type_name in writes:
         return writes[layer.type_name]
-    if isinstance(layer, (ExpressionLayer, FormulaLayer)):
-        return writes["Expression"]
+    for base in (ExpressionLayer, FormulaLayer):
+        if isinstance(layer, base):
+            if getattr(layer.forward_pass, "__func__", None) is base.forward_pass:
+                return writes["Expression"]
+            raise NetworkValidationError(
+                f"layer {layer.name!r} ({layer.type_name}): ONNX has no counterpart of its "
+                f"forward_pass, only of its formula."
+            )
     raise NetworkValidationError(
         f"layer {layer.name!r} ({layer.type_name}): ONNX has no counterpart of this layer. There "
         f"is one of formulas and of {', '.join(sorted(writes))}."
