@@ -140,6 +140,7 @@ def test_a_grid_search_reaches_the_learning_rate_and_the_sizes():
         ("F100 D F50", {"F2": 20, "D1": 0.25}, "F100 D0.25 F20"),
         ("C8:3p1 Pm2s2 Ft20", {"C1": 16, "P1": 3, "F1": np.int64(7)}, "C16:3p1 Pm3s2 Ft7"),
         ("Lr 8 T", {"L1": 9.0}, "Lr 9 T"),
+        ("C4:3 U2 Ub 3", {"C1": 5, "U1": 3, "U2": 4}, "C5:3 U3 Ub 4"),
     ],
 )
 def test_numbers_in_a_spec_are_parameters(spec, changes, expected):
@@ -147,6 +148,17 @@ def test_numbers_in_a_spec_are_parameters(spec, changes, expected):
     assert estimator.spec == expected
     found = clone(estimator).get_params()
     assert {k: found[f"spec__{k}"] for k in changes} == changes
+
+
+def test_only_layers_with_a_number_have_a_parameter_and_a_wrong_spec_has_none():
+    def found(estimator):
+        params = estimator.get_params()
+        return {k[6:]: v for k, v in params.items() if k.startswith("spec__")}
+
+    assert found(NetClassifier("B D F5 T D.5 Ft7.")) == {"D1": 0.5, "F1": 5, "D2": 0.5, "F2": 7.0}
+    wrong = NetClassifier("F5 ?")
+    assert found(wrong) == {}
+    assert found(wrong.set_params(spec="F6")) == {"F1": 6}
 
 
 @pytest.mark.parametrize(
