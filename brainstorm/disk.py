@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import hashlib
+import io
 import os
 import secrets
 import shutil
@@ -17,7 +18,7 @@ import stat
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from brainstorm.errors import UnsupportedFileError
 from brainstorm.forks import renew_after_fork
@@ -27,7 +28,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["FileHold", "atomic_file", "check_regular", "followed", "open_regular"]
+__all__ = ["FileHold", "UnfailingFile", "atomic_file", "check_regular", "followed", "open_regular"]
 
 #: Kinds of directory entries that are not regular files, and their names.
 SPECIAL = {
@@ -79,6 +80,36 @@ def open_regular(filename: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 # -- writing --------------------------------------------------------------------------------------
+
+
+class UnfailingFile(io.FileIO):
+    """A file of which HDF5 does not learn that it cannot be written, as on a full disk.
+
+    Otherwise it would never release what it has not written, and crash when the process ends.
+
+    Attributes:
+        failure: The first error, or None.
+    """
+
+    failure: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        """Write all of the data, or nothing more once that has failed."""
+        left = whole = memoryview(data).cast("B")
+        try:
+            while left and self.failure is None:
+                left = left[super().write(left) :]
+        except OSError as error:
+            self.failure = error
+        return len(whole)
+
+    def truncate(self, size: int | None = None) -> int:
+        """Set the size, if that is possible."""
+        try:
+            return super().truncate(size)
+        except OSError as error:
+            self.failure = self.failure or error
+            return self.tell() if size is None else size
 
 
 @contextlib.contextmanager

@@ -13,7 +13,6 @@ does not call libhdf5: see `brainstorm.hdf5`.
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,7 +21,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 import h5py
 import numpy as np
 
-from brainstorm.disk import atomic_file, open_regular
+from brainstorm.disk import UnfailingFile, atomic_file, open_regular
 from brainstorm.errors import (
     MALFORMED,
     BrainstormError,
@@ -65,17 +64,24 @@ class NetworkFile(NamedTuple):
 
     Attributes:
         description: The description of the network.
-        parameters: All parameters, flat.
+        parameters: All parameters, flat; or by path, in files of other libraries.
         persistent: Path to values of running statistics.
         comment: The comment of the user who wrote the file.
         is_of_2015: Whether the parameters are ordered as in files of Brainstorm 0.5 (v1.0).
     """
 
     description: dict[str, Any]
-    parameters: np.ndarray
+    parameters: np.ndarray | Mapping[str, np.ndarray]
     persistent: dict[str, np.ndarray]
     comment: str
     is_of_2015: bool = False
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Path to values of running statistics and of parameters, or ``parameters`` if flat."""
+        flat = isinstance(self.parameters, np.ndarray)
+        parameters: Any = {"parameters": self.parameters} if flat else self.parameters
+        return {**parameters, **self.persistent}
 
 
 class RunFile(NamedTuple):
@@ -90,36 +96,6 @@ class RunFile(NamedTuple):
     network: NetworkFile
     trainer: dict[str, Any]
     state: dict[str, Any]
-
-
-class _Unfailing(io.FileIO):
-    """A file of which HDF5 does not learn that it cannot be written, as on a full disk.
-
-    Otherwise it would never release what it has not written, and crash when the process ends.
-
-    Attributes:
-        failure: The first error, or None.
-    """
-
-    failure: OSError | None = None
-
-    def write(self, data: Any) -> int:
-        """Write all of the data, or nothing more once that has failed."""
-        left = whole = memoryview(data).cast("B")
-        try:
-            while left and self.failure is None:
-                left = left[super().write(left) :]
-        except OSError as error:
-            self.failure = error
-        return len(whole)
-
-    def truncate(self, size: int | None = None) -> int:
-        """Set the size, if that is possible."""
-        try:
-            return super().truncate(size)
-        except OSError as error:
-            self.failure = self.failure or error
-            return self.tell() if size is None else size
 
 
 @contextlib.contextmanager
@@ -139,7 +115,7 @@ def hdf5_file(
     Raises:
         OSError: The file cannot be written; its previous content is kept.
     """
-    with atomic_file(filename, copies) as temporary, _Unfailing(temporary, "r+") as target:
+    with atomic_file(filename, copies) as temporary, UnfailingFile(temporary, "r+") as target:
         try:
             # HDF5 calls methods of the target, and errors of signal handlers there would be lost.
             with uninterrupted(), h5py.File(target, "w", **options) as file:

@@ -366,6 +366,22 @@ def test_executing_again_allocates_nothing(be):
 # -- Autodiff ------------------------------------------------------------------------------------
 
 
+def test_gradients_leave_the_next_error_as_it_is(be):
+    x, other = be.ones((2, 3)), gen_backend("cpu")
+    for error in (be.ones((2, 3)), fn.full((2, 3), 2.0)):
+        before = dict(vars(error))
+        assert Autodiff(x + 1, other, next_error=error).get_grad_op_tree([x])[0].shape == (2, 3)
+        assert vars(error) == before
+
+
+def test_the_next_error_can_be_replaced(be):
+    x = be.array([[1.0, 2.0]])
+    ad = Autodiff(x * x, be, next_error=be.ones((1, 2)))
+    np.testing.assert_array_equal(ad.get_grad_asnumpyarray([x])[0], [[2, 4]])
+    ad.next_error = be.array([[5.0, 1.0]])
+    np.testing.assert_array_equal(ad.get_grad_asnumpyarray([x])[0], [[10, 4]])
+
+
 @pytest.mark.parametrize(
     "make",
     [

@@ -185,6 +185,13 @@ def test_errors_of_what_has_no_shape_yet(be):
 # -- out, options, buffers -------------------------------------------------------------------
 
 
+def test_random_numbers_have_the_axes_of_other_tensors(either):
+    like, drawn = either.zeros((2, 3, 4)), either.rand((2, 3, 4))
+    assert type(drawn) is type(like)
+    for select in (lambda x: x[0], lambda x: x[0, 1], lambda x: x[:, 0, 0], lambda x: x.T):
+        assert select(drawn).shape == select(copy.copy(drawn)).shape == select(like).shape
+
+
 def test_out_may_stand_behind_the_operands(either):
     x, y = random(either, 3, 4), random(either, 3, 4, seed=1)
     a, b = x.get(), y.get()

@@ -15,8 +15,8 @@ import pytest
 
 import brainstorm as bs
 from brainstorm.data_iterators import Minibatches
+from brainstorm.disk import UnfailingFile
 from brainstorm.errors import MissingDataError, TrainingError
-from brainstorm.files import _Unfailing
 from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.hooks import AverageWeights, MonitorLoss, StopOnSigQuit, WithAverages
@@ -243,7 +243,7 @@ def test_an_error_ends_the_block_and_the_signal_comes_too():
 @pytest.mark.parametrize("number", range(1, 6))
 def test_a_file_is_complete_or_the_old_one_when_a_signal_comes(tmp_path, monkeypatch, number):
     """HDF5 calls the method from C, where an error of a signal's handler would be lost."""
-    write, calls = _Unfailing.write, []
+    write, calls = UnfailingFile.write, []
 
     def interrupted(self, data):
         calls.append(None)
@@ -254,7 +254,7 @@ def test_a_file_is_complete_or_the_old_one_when_a_signal_comes(tmp_path, monkeyp
     net, path = make_network(), tmp_path / "net.hdf5"
     net.save_as_hdf5(path)
     before = path.read_bytes()
-    monkeypatch.setattr(_Unfailing, "write", interrupted)
+    monkeypatch.setattr(UnfailingFile, "write", interrupted)
     with contextlib.suppress(KeyboardInterrupt):
         net.save_as_hdf5(path)
         assert len(calls) < number

@@ -13,6 +13,7 @@ from brainstorm.display import safe_repr
 from brainstorm.errors import ValidationError
 from brainstorm.optree import (
     Expression,
+    OpTreeNode,
     Program,
     Variable,
     gradients,
@@ -21,6 +22,7 @@ from brainstorm.optree import (
     substitute,
     views_overlap,
 )
+from brainstorm.optree.syntax import backend_of
 
 
 class Autodiff:
@@ -44,7 +46,7 @@ class Autodiff:
         self.be = be
         self.next_error = next_error
         self._leaves = [x for x in postorder([op_tree]) if isinstance(x, Variable)]
-        self._last: tuple[tuple[Any, ...], Program] | None = None
+        self._last: tuple[Expression | None, tuple[Any, ...], Program] | None = None
 
     @safe_repr
     def __repr__(self) -> str:
@@ -65,8 +67,10 @@ class Autodiff:
             g if other is t else t.on_root(g)
             for t, other, g in zip(tensors, wanted, found, strict=True)
         ]
-        for tree in trees:
-            tree.__dict__["backend"] = self.be
+        for i, tree in enumerate(trees):
+            if isinstance(tree, OpTreeNode) and backend_of(tree) is None:
+                trees[i] = tree.with_operands(tree.operands)  # it may be the caller's next_error
+                trees[i].__dict__["backend"] = self.be
         return trees
 
     def cleanup(self) -> None:
@@ -81,9 +85,11 @@ class Autodiff:
 
     def _program(self, tensors: Sequence[Tensor]) -> Program:
         key = tuple(t.identity for t in tensors)
-        if self._last is None or self._last[0] != key:
-            self._last = key, linearise(self.get_grad_op_tree(tensors))
-        return self._last[1]
+        last = self._last
+        if last is None or last[0] is not self.next_error or last[1] != key:
+            last = self.next_error, key, linearise(self.get_grad_op_tree(tensors))
+            self._last = last
+        return last[2]
 
     def get_grad_tensor(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return the gradients in new tensors."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from brainstorm.backend.routines import Routines
 from brainstorm.backend.shapeless import Shapeless, combined
-from brainstorm.backend.tensors import RandomTensor, Tensor
+from brainstorm.backend.tensors import Tensor
 from brainstorm.display import safe_repr
 from brainstorm.errors import ValidationError, shown
 from brainstorm.handlers import Handler
@@ -144,8 +144,9 @@ class Backend(Routines):
         return numbers
 
     def _random(self, draw: Any, shape: Any, dtype: Any, name: str | None, out: Any) -> Any:
-        def make(shape: Shape) -> RandomTensor:
-            return RandomTensor(self, Backend.empty(self, shape, dtype).array, name, draw)
+        def make(shape: Shape) -> Tensor:
+            array = Backend.empty(self, shape, dtype).array
+            return self.tensor_type(self, array, name, draw=draw)
 
         if isinstance(shape, Tensor):
             shape, out = None, shape

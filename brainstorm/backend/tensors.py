@@ -52,6 +52,9 @@ class Tensor(Variable):
         name: Used in text.
         base: The tensor that this is a view of.
         path: Rebuilds the view as nodes on `base`.
+        draw: Returns random numbers of a shape: new ones whenever a tree with this leaf is
+            assigned, the same at all its places in a tree. `Autodiff` does not draw: its gradients
+            are those at the numbers of the last assignment, and none flows through this leaf.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Tensor(Variable):
         name: str | None = None,
         base: Tensor | None = None,
         path: Callable[[Any], Any] | None = None,
+        draw: Callable[[Shape], np.ndarray] | None = None,
     ) -> None:
         inner = _inner(array)
         super().__init__(inner.shape, inner.dtype, name, _place_of(inner))
@@ -68,9 +72,14 @@ class Tensor(Variable):
         self.array = array
         self.base = base
         self._path = path
+        self._draw = draw
+        self.refresh()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles have memory of their own, and so another identity."""
+        if self._draw is not None:
+            options = self._draw, self.shape, self.dtype, self._name, None
+            return type(self.backend)._random, (self.backend, *options)
         return type(self.backend).tensor, (self.backend, self.get(), self._name)
 
     @property
@@ -176,7 +185,9 @@ class Tensor(Variable):
         target.assign(value)
 
     def refresh(self) -> None:
-        """Renew the content before a tree with this leaf is executed; see `RandomTensor`."""
+        """Draw new random numbers, if it is a tensor of them, before a tree is executed."""
+        if self._draw is not None:
+            self.set(self._draw(self.shape))
 
     def _program_of(self, tree: Expression) -> Program:
         """Return the program that broadcasts a tree to this shape.
@@ -230,30 +241,6 @@ class Tensor(Variable):
                 f"{source.shape}."
             ) from None
         return self.set(source)
-
-
-class RandomTensor(Tensor):
-    """Random numbers: new ones whenever a tree with this leaf is assigned.
-
-    All occurrences in a tree are the same numbers. `Autodiff` does not draw: its gradients are
-    those at the numbers of the last assignment, and none flows through this leaf. The function
-    `draw` returns numbers of a shape.
-    """
-
-    def __init__(
-        self, backend: Backend, array: Array, name: str | None, draw: Callable[[Shape], np.ndarray]
-    ) -> None:
-        super().__init__(backend, array, name)
-        self._draw = draw
-        self.refresh()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        options = self._draw, self.shape, self.dtype, self._name, None
-        return type(self.backend)._random, (self.backend, *options)
-
-    def refresh(self) -> None:
-        """Draw new numbers from the generator of the backend."""
-        self.set(self._draw(self.shape))
 
 
 def _broadcast(tree: Expression, shape: Shape) -> Any:

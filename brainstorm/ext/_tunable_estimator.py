@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import functools
 import inspect
 import numbers
-import re
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
-from brainstorm.errors import ValidationError, shown, unknown
+from brainstorm.errors import NetworkValidationError, ValidationError, shown, unknown
 from brainstorm.optional import require
+from brainstorm.tools.building import DEFAULT_NUMBERS, parse_spec
 from brainstorm.training import AdamWStepper, TrainingStepper
 
 _base: Any = require("sklearn.base", "sklearn")
 
 E = TypeVar("E", bound="TunableEstimator")
-
-#: A layer of a spec with a number of its own: its letter, and its size or probability.
-_NUMBERED = re.compile(r"([FRLCDP])(?:[\s:/|]*[a-z])?[\s:/|]*(\d+\.?\d*|\.\d+)?")
+P = ParamSpec("P")
 
 
 class TunableEstimator(_base.BaseEstimator):
@@ -41,7 +41,7 @@ class TunableEstimator(_base.BaseEstimator):
         params = super().get_params(deep)
         if deep:
             params |= {f"stepper__{name}": value for name, value in _arguments(self.own_stepper())}
-            params |= {f"spec__{name}": _number(m[2] or "0.5") for name, m in self._numbers()}
+            params |= {f"spec__{name}": number for name, (number, _) in self._numbers().items()}
         return params
 
     def set_params(self: E, **params: Any) -> E:
@@ -68,25 +68,38 @@ class TunableEstimator(_base.BaseEstimator):
             return AdamWStepper(0.003, weight_decay=0.3)
         return copy.deepcopy(self.stepper)
 
-    def _numbers(self) -> Iterator[tuple[str, re.Match[str]]]:
-        """Yield the letter with its number, and the match, of each layer with a number."""
+    def _numbers(self) -> dict[str, tuple[float, tuple[int, int]]]:
+        """Return the first number of each layer and its span; none if the spec is not valid."""
+        found: dict[str, tuple[float, tuple[int, int]]] = {}
         counts: Counter[str] = Counter()
-        for match in _NUMBERED.finditer(str(self.spec)):
-            counts[match[1]] += 1
-            yield f"{match[1]}{counts[match[1]]}", match
+        with contextlib.suppress(NetworkValidationError):
+            for layer in parse_spec(self.spec):
+                counts[layer.letter] += 1
+                number = layer.number or DEFAULT_NUMBERS.get(layer.letter)
+                if number is not None:
+                    value = int(layer.number) if layer.number.isdigit() else float(number)
+                    found[f"{layer.letter}{counts[layer.letter]}"] = value, layer.span
+        return found
 
     def _set_number(self, name: str, value: Any) -> None:
         if not isinstance(value, numbers.Real):
             where = f"{type(self).__name__}.set_params, spec__{name}"
             raise ValidationError(f"{where}: expected a number, got {shown(value)}.")
-        match = dict(self._numbers())[name]
-        start, end = match.span(2) if match[2] else (match.end(1), match.end(1))
+        _, (start, end) = self._numbers()[name]
         number = np.format_float_positional(float(value), trim="-")
         self.spec = f"{self.spec[:start]}{number}{self.spec[end:]}"
 
 
-def _number(text: str) -> float:
-    return int(text) if text.isdigit() else float(text)
+def all_or_nothing(train: Callable[Concatenate[E, P], E]) -> Callable[Concatenate[E, P], E]:
+    """Let a method train a copy, whose attributes become those of the estimator at the end."""
+
+    @functools.wraps(train)
+    def method(self: E, /, *args: P.args, **kwargs: P.kwargs) -> E:
+        trained = train(copy.copy(self), *args, **kwargs)
+        self.__dict__ = trained.__dict__
+        return self
+
+    return method
 
 
 def _arguments(stepper: Any) -> Iterator[tuple[str, Any]]:

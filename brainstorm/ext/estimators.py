@@ -20,7 +20,7 @@ import numpy as np
 from brainstorm.data_iterators import Minibatches
 from brainstorm.describable import create_from_description
 from brainstorm.errors import ValidationError, shown
-from brainstorm.ext._tunable_estimator import TunableEstimator
+from brainstorm.ext._tunable_estimator import TunableEstimator, all_or_nothing
 from brainstorm.handlers import NumpyHandler, get_default_handler
 from brainstorm.hooks import EarlyStopper, Hook, StopAfterEpoch
 from brainstorm.network import Network
@@ -72,8 +72,11 @@ class _NetEstimator(TunableEstimator):
 
     _task = ""
 
+    @all_or_nothing
     def fit(self: E, X: Any, y: Any, sample_weight: Any = None) -> E:
         """Train a new network, or with ``warm_start`` the existing one.
+
+        An error leaves the estimator as it was, except for what an existing network has learned.
 
         Args:
             X: Array-like of shape (n_samples, n_features).
@@ -100,16 +103,16 @@ class _NetEstimator(TunableEstimator):
             test_size=self.validation_fraction, random_state=self.random_state, stratify=classes,
         )  # fmt: skip
         scorer = _metrics.check_scoring(self, self.scoring)
-        scored = copy.copy(self)  # without names of columns
-        scored.__dict__.pop("feature_names_in_", None)
         given = {} if sample_weight is None else {"sample_weight": weights_kept}
 
         def score() -> float:
-            scored.network_ = self.network_
+            scored = copy.copy(self)  # without names of columns
+            scored.__dict__.pop("feature_names_in_", None)
             return float(scorer(scored, X_kept, y_kept, **given))
 
         return self._train(X, targets, weights, self.max_epochs, is_new, score=score)
 
+    @all_or_nothing
     def partial_fit(self: E, X: Any, y: Any, sample_weight: Any = None) -> E:
         """Train for one more epoch, continuing with the state of the stepper.
 
@@ -149,7 +152,9 @@ class _NetEstimator(TunableEstimator):
                 f"{type(self).__name__}.fit: expected a spec with T, which makes one vector of the "
                 f"steps of a sequence, got {self.spec!r}."
             )
-        net = Network.from_architecture(model.architecture, seed, _double_handler(seed))
+        default = type(get_default_handler())
+        kind = default if issubclass(default, NumpyHandler) else NumpyHandler  # on the CPU
+        net = Network.from_architecture(model.architecture, seed, kind(np.float64, seed=seed))
         net.output_name = model.output_name
         net.initialize(create_from_description(model.initializers), seed=seed)
         return net
@@ -194,12 +199,13 @@ class _NetEstimator(TunableEstimator):
         trainer.add_hook(StopAfterEpoch(epochs))
         trainer.train(self.network_, self._batches(data, targets, weights, seed + self.n_iter_))
         self.n_iter_ += trainer.current_epoch_nr
-        self.loss_curve_ += trainer.logs.get("rolling_training", {}).get("total_loss", ())
+        losses = trainer.logs.get("rolling_training", {}).get("total_loss", ())
+        self.loss_curve_ = [*self.loss_curve_, *losses]
         self._stepper_state: tuple[type, dict[str, Any]] = type(stepper), stepper.get_state()
         if score is not None:
             self.validation_scores_ = list(trainer.logs["validation"])[1:]
-            known = [value for value in self.validation_scores_ if not math.isnan(value)]
-            self.best_validation_score_ = max(known, default=None)
+            kept = trainer.logs["validation"][stopper.get_state()["best"]]
+            self.best_validation_score_ = None if math.isnan(kept) else kept
         return self
 
     def _batches(
@@ -274,7 +280,7 @@ class NetClassifier(_base.ClassifierMixin, _NetEstimator):
         network_: The trained network, in float64.
         loss_curve_: The average loss of each epoch.
         validation_scores_: With ``early_stopping``, the score after each epoch.
-        best_validation_score_: The best of them.
+        best_validation_score_: That of `network_`, the best; improvements below `tol` do not count.
         n_iter_: The number of epochs.
         n_features_in_: The number of columns of X.
         classes_: The labels, sorted; or the numbers of the columns of y.
@@ -282,6 +288,7 @@ class NetClassifier(_base.ClassifierMixin, _NetEstimator):
 
     class_weight: Any = None
 
+    @all_or_nothing
     def partial_fit(  # type: ignore[override]  # scikit-learn's order of the arguments
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
     ) -> NetClassifier:
@@ -391,9 +398,3 @@ class NetRegressor(_base.RegressorMixin, _NetEstimator):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
-
-
-def _double_handler(seed: int) -> NumpyHandler:
-    """Return a float64 handler, of the kind of the default one if that is on the CPU."""
-    kind = type(get_default_handler())
-    return (kind if issubclass(kind, NumpyHandler) else NumpyHandler)(np.float64, seed=seed)

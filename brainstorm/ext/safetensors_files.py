@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from brainstorm.files import NetworkFile, PathLike, opened, read_description
 from brainstorm.handlers import Handler
 from brainstorm.network import Network
 from brainstorm.network.network import check_network
-from brainstorm.network.parameters import put_values
 from brainstorm.optional import require
 
 __all__ = ["load_safetensors", "save_safetensors"]
@@ -74,13 +72,7 @@ def load_safetensors(filename: PathLike, handler: Handler | None = None) -> Netw
             description, tensors = _read(safetensors, filename)
         except safetensors.SafetensorError as error:
             raise ValueError(error) from error
-    persistent = {path: array for path, array in tensors.items() if not _is_parameter(path)}
-    # The named parameters follow: only the network has their order in the flat array.
-    size = sum(array.size for path, array in tensors.items() if _is_parameter(path))
-    content = NetworkFile(description, np.zeros(size, np.float32), persistent, "")
-    net = Network.from_file_content(content, filename, handler)
-    _set_parameters(net, tensors, filename)
-    return net
+    return Network.from_file_content(NetworkFile(description, tensors, {}, ""), filename, handler)
 
 
 def _read(safetensors: Any, filename: PathLike) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -94,21 +86,3 @@ def _read(safetensors: Any, filename: PathLike) -> tuple[dict[str, Any], dict[st
             )
         description = read_description(ENTRY, metadata[ENTRY])
         return description, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-
-
-def _set_parameters(net: Network, tensors: Mapping[str, np.ndarray], filename: PathLike) -> None:
-    expected = {path: tuple(net.buffer[path].shape) for path in net.parameter_slices}
-    found = {path: array.shape for path, array in tensors.items() if _is_parameter(path)}
-    if found != expected:
-        wrong = sorted(p for p in {**found, **expected} if found.get(p) != expected.get(p))
-        differences = ", ".join(
-            f"{p} (expected {expected.get(p, 'none')}, got {found.get(p, 'none')})" for p in wrong
-        )
-        raise FileFormatError(
-            f"{os.fspath(filename)!r}: its tensors do not fit its description: {differences}."
-        )
-    put_values(net, {path: tensors[path] for path in expected})
-
-
-def _is_parameter(path: str) -> bool:
-    return path.split(".")[1:2] == ["parameters"]

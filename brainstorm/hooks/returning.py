@@ -126,9 +126,8 @@ class ReturnToCheckpoint(StopOnNan):
                 continue
             time, last = self._existing.get(name, (None, 0))
             is_own = time != _time_of(name) or _updates(content) <= last
-            network = content.network
-            values = network.parameters, *network.persistent.values()
-            if is_own and all(np.isfinite(array).all() for array in values):
+            arrays = content.network.arrays.values()
+            if is_own and all(np.isfinite(array).all() for array in arrays):
                 return content
         return None
 
@@ -137,8 +136,7 @@ class ReturnToCheckpoint(StopOnNan):
         stepper.set_state(good.state["trainer"]["stepper"])
         stepper.learning_rate = rate
         part = self.trainer.team.own_part({"parts": [], **good.state}, stepper)
-        persistent = part.get("persistent", good.network.persistent)
-        put_values(net, {"parameters": good.network.parameters, **persistent})
+        put_values(net, {**good.network.arrays, **part.get("persistent", {})})
         stepper.start(net)
         states = good.state["trainer"]["hooks"]
         for name, hook in self.trainer.hooks.items():

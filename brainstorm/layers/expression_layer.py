@@ -146,7 +146,8 @@ class ExpressionLayer(Layer):
         self._features = {f"parameters.{name}": shape for name, shape in shapes.items()}
         for port, structure in in_shapes.items():
             features = structure.feature_shape
-            self._features[f"inputs.{port}"] = (1,) * (rank - len(features)) + features
+            features = (1,) * (rank - len(features)) + features
+            self._features |= dict.fromkeys((f"inputs.{port}", f"input_deltas.{port}"), features)
 
         trees = self._checked_pass_trees()
         # Class indices and masks from comparisons, for example.
@@ -192,7 +193,7 @@ class ExpressionLayer(Layer):
         """Return buffers; inputs and their deltas with the feature axes that broadcasting adds."""
         arrays = {path: buffers[path] for path in paths}
         for path, array in arrays.items():
-            features = self._features.get(path.replace("input_deltas", "inputs"), ())
+            features = self._features.get(path, ())
             shape = (*array.shape[:2], *features)
             if path.startswith("input") and len(array.shape) < len(shape):
                 arrays[path] = array.reshape(shape)

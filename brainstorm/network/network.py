@@ -283,18 +283,19 @@ class Network(NetworkPasses, Describable):
     ) -> Network:
         """Return the network of `get_file_content`; `filename` is for messages, see `from_hdf5`."""
         filename = os.fspath(filename)
-        arrays = {"parameters": content.parameters, **content.persistent}
+        arrays = content.arrays
         held = sum(array.size for array in arrays.values())
         with intact(repr(filename), "network"):
             net = cls._from_description(content.description, handler, held)
         if content.is_of_2015:
             with intact(repr(filename), "network of 2015"):
-                arrays = arrays_of_2015(net.layers, content.parameters, filename)
-        names = net.parameter_slices if content.is_of_2015 else ["parameters"]
+                arrays = arrays_of_2015(net.layers, arrays["parameters"], filename)
+        names = ["parameters"] if "parameters" in arrays else net.parameter_slices
         expected = {*names, *net.persistent_paths}
-        if set(arrays) != expected:
+        if expected != arrays.keys():
             raise FileFormatError(
-                f"{filename!r}: expected the arrays {sorted(expected)}, got {sorted(arrays)}."
+                f"{filename!r}: its arrays do not fit its description: expected "
+                f"{sorted(expected - arrays.keys())}, got {sorted(arrays.keys() - expected)}."
             )
         for problem in misfits(net, arrays):
             raise FileFormatError(f"{filename!r}, {problem}.")

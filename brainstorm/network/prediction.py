@@ -139,7 +139,7 @@ def _check_missing(
     while pending:
         name, output = pending.pop()
         for connection in layers[name].incoming - used:
-            if not _ignores(layers[name], output, connection.input_name):
+            if depends_on(layers[name], output, connection.input_name):
                 used.add(connection)
                 pending.append((connection.start_layer, f"outputs.{connection.output_name}"))
     for connection in sorted(used & layers[INPUT].outgoing):
@@ -159,10 +159,11 @@ def _missing(name: str, layer: Any, port: str) -> MissingDataError:
 _TARGETS = ("targets", "labels")
 
 
-def _ignores(layer: Any, output: str, port: str) -> bool:
-    """Whether a buffer of a layer is the same for all data of an input."""
+def depends_on(layer: Any, output: str, port: str) -> bool:
+    """Whether a buffer of a layer may be another for other data of an input."""
     category, _, name = output.partition(".")
     if category == "inputs":
-        return name != port
+        return name == port
     is_of_loss = category != "outputs" or name == "loss" or "loss" not in layer.out_shapes
-    return not is_of_loss and port in _TARGETS and port in layer.computes_no_input_deltas_for
+    is_target = port in _TARGETS and port in layer.computes_no_input_deltas_for
+    return is_of_loss or not is_target

@@ -87,7 +87,8 @@ def compare_with_differences(
         PropertyError: They differ.
         KinkError: They differ, and the layer cannot be differentiated there.
     """
-    source = path.replace("input_deltas", "inputs").replace("gradients", "parameters")
+    category, _, name = path.partition(".")
+    source = f"{'inputs' if category == 'input_deltas' else 'parameters'}.{name}"
     reference, point = harness.reference, values[source]
     reference.load(values)
     # Passes do not change inputs and parameters, which is a property that is checked before.

@@ -159,13 +159,24 @@ UPSAMPLING = {"n": "nearest", "b": "bilinear"}
 _TOKENS = re.compile(r"[\s:/|]+|([A-Z]|[a-z]|\d+\.?\d*|\.\d+)|(?s:(.))")
 
 
-class _LayerSpec:
-    """The text of one layer: its letter, and arguments that are consumed one after the other."""
+#: Letter to the number of a layer that has none in the text.
+DEFAULT_NUMBERS = {"D": 0.5}
 
-    def __init__(self, text: str, letter: str, *arguments: str) -> None:
+
+class _LayerSpec:
+    """The text of one layer: its letter, and arguments that are consumed one after the other.
+
+    Attributes:
+        number: The first number in the text as it stands there, or ``''``.
+        span: Where the first number begins and ends in the whole text, or could be inserted.
+    """
+
+    def __init__(self, text: str, tokens: Sequence[re.Match[str]]) -> None:
         self.text = text
-        self.letter = letter
-        self.arguments = list(arguments)
+        self.letter, *self.arguments = (token[1] for token in tokens)
+        first = next((token for token in tokens if not token[1].isalpha()), None)
+        self.number = first[1] if first else ""
+        self.span = first.span(1) if first else (tokens[0].end(1), tokens[0].end(1))
 
     def fail(self, expected: str) -> NetworkValidationError:
         return NetworkValidationError(f"spec {self.text!r}: expected {expected}.")
@@ -180,9 +191,9 @@ class _LayerSpec:
             raise self.fail(f"a whole number ({what})")
         return int(self.arguments.pop(0))
 
-    def optional_number(self, default: float) -> float:
+    def optional_number(self) -> float:
         if not self.arguments:
-            return default
+            return DEFAULT_NUMBERS[self.letter]
         if self.arguments[0].isalpha():
             raise self.fail("a number")
         return float(self.arguments.pop(0))
@@ -210,7 +221,7 @@ LETTERS: dict[str, Callable[[_LayerSpec], ConstructionWrapper]] = {
     "L": lambda spec: Lstm(activation=spec.choice(ACTIVATIONS, "tanh"), size=spec.integer("size")),
     "T": lambda spec: TimePooling(spec.choice(TIME_POOLING, "last")),
     "B": lambda spec: BatchNorm(),
-    "D": lambda spec: Dropout(spec.optional_number(0.5)),
+    "D": lambda spec: Dropout(spec.optional_number()),
     "C": lambda spec: Convolution2D(
         activation=spec.choice(ACTIVATIONS, "rel"),
         num_filters=spec.integer("number of filters"),
@@ -223,7 +234,8 @@ LETTERS: dict[str, Callable[[_LayerSpec], ConstructionWrapper]] = {
 }
 
 
-def _parse(spec: str) -> Iterator[_LayerSpec]:
+def parse_spec(spec: str) -> Iterator[_LayerSpec]:
+    """Yield the layers of a text, whose letters and arguments are not yet checked."""
     if not isinstance(spec, str):
         raise NetworkValidationError(f"spec: expected a text such as 'F100 D F50', got {spec!r}.")
     matches = list(_TOKENS.finditer(spec))
@@ -240,8 +252,7 @@ def _parse(spec: str) -> Iterator[_LayerSpec]:
         )
     for start, stop in itertools.pairwise([*starts, len(tokens)]):
         own = tokens[start:stop]
-        text = spec[own[0].start() : own[-1].end()]
-        yield _LayerSpec(text, *(token[1] for token in own))
+        yield _LayerSpec(spec[own[0].start() : own[-1].end()], own)
 
 
 def create_layer(spec: str) -> ConstructionWrapper:
@@ -254,7 +265,7 @@ def create_layer(spec: str) -> ConstructionWrapper:
         NetworkValidationError: The text is not valid, or is that of no or several layers.
         UnknownPathError: There is no layer with this letter.
     """
-    parts = list(_parse(spec))
+    parts = list(parse_spec(spec))
     if len(parts) != 1:
         raise NetworkValidationError(f"spec {spec!r}: expected one layer, got {len(parts)}.")
     return _make_layer(parts[0])
@@ -315,7 +326,7 @@ def create_net_from_spec(
         NetworkValidationError: The text is not valid.
         UnknownPathError: There is no layer with a letter.
     """
-    parts = list(_parse(spec))
+    parts = list(parse_spec(spec))
     per_sequence = any(part.letter == "T" for part in parts)
     inp, projection = get_in_out_layers(
         task_type,

@@ -140,6 +140,7 @@ def test_a_grid_search_reaches_the_learning_rate_and_the_sizes():
         ("F100 D F50", {"F2": 20, "D1": 0.25}, "F100 D0.25 F20"),
         ("C8:3p1 Pm2s2 Ft20", {"C1": 16, "P1": 3, "F1": np.int64(7)}, "C16:3p1 Pm3s2 Ft7"),
         ("Lr 8 T", {"L1": 9.0}, "Lr 9 T"),
+        ("C4:3 U2 Ub 3", {"C1": 5, "U1": 3, "U2": 4}, "C5:3 U3 Ub 4"),
     ],
 )
 def test_numbers_in_a_spec_are_parameters(spec, changes, expected):
@@ -147,6 +148,17 @@ def test_numbers_in_a_spec_are_parameters(spec, changes, expected):
     assert estimator.spec == expected
     found = clone(estimator).get_params()
     assert {k: found[f"spec__{k}"] for k in changes} == changes
+
+
+def test_only_layers_with_a_number_have_a_parameter_and_a_wrong_spec_has_none():
+    def found(estimator):
+        params = estimator.get_params()
+        return {k[6:]: v for k, v in params.items() if k.startswith("spec__")}
+
+    assert found(NetClassifier("B D F5 T D.5 Ft7.")) == {"D1": 0.5, "F1": 5, "D2": 0.5, "F2": 7.0}
+    wrong = NetClassifier("F5 ?")
+    assert found(wrong) == {}
+    assert found(wrong.set_params(spec="F6")) == {"F1": 6}
 
 
 @pytest.mark.parametrize(
@@ -251,6 +263,28 @@ def test_parts_may_lack_classes():
     assert model.predict_proba(X).shape == (60, 2)
 
 
+@pytest.mark.parametrize("options", [{"spec": "Q5"}, {"stepper": "none"}, {"max_epochs": 0}])
+def test_a_fit_that_fails_leaves_the_estimator_as_it_was(options):
+    for model, y, other in (
+        (NetClassifier(**SMALL), LABELS, np.arange(60) % 3),
+        (NetRegressor(**SMALL), X[:, 0], 500 * X[:, :2]),
+    ):
+        before = model.fit(X, y).predict(X)
+        fitted = {name: value for name, value in vars(model).items() if name.endswith("_")}
+        with pytest.raises(bs.errors.BrainstormError):
+            model.set_params(**options).fit(X[:, :3], other)
+        assert {name: vars(model)[name] for name in fitted} == fitted
+        np.testing.assert_array_equal(model.predict(X), before)
+
+
+def test_a_first_part_that_fails_leaves_no_classes():
+    model = NetClassifier(**SMALL)
+    with pytest.raises(bs.errors.ValidationError, match=r"expected labels among \[0, 1\]"):
+        model.partial_fit(X, LABELS, classes=[0, 1])
+    model.partial_fit(X, LABELS, classes=["negative", "positive"])
+    assert list(model.classes_) == ["negative", "positive"]
+
+
 def test_a_warm_start_goes_on():
     y = X[:, 0]
     model = NetRegressor("F5", max_epochs=3, warm_start=True, random_state=0).fit(X, y)
@@ -293,6 +327,18 @@ def test_early_stopping_keeps_the_best_network_where_the_epochs_are_over():
     model.fit(X, LABELS)
     assert (model.n_iter_, model.best_validation_score_) == (4, 3.0)
     np.testing.assert_array_equal(model.network_.get("parameters"), seen[2])
+
+
+@pytest.mark.parametrize(("tol", "best", "index"), [(0.0, 2.5, 3), (0.9, 2.0, 2), (3.0, 1.0, 1)])
+def test_the_best_score_is_that_of_the_network(tol, best, index):
+    def score(model, rows, labels):
+        seen.append(model.network_.get("parameters"))
+        return next(values)
+
+    values, seen = iter([0.0, 1.0, 2.0, 2.5, 2.0]), []
+    model = NetClassifier(**{**SMALL, "max_epochs": 4}, early_stopping=True, scoring=score, tol=tol)
+    assert model.fit(X, LABELS).best_validation_score_ == best
+    np.testing.assert_array_equal(model.network_.get("parameters"), seen[index])
 
 
 def test_early_stopping_of_a_regressor_goes_by_r2_and_weights():

@@ -14,9 +14,11 @@ from brainstorm.errors import FileFormatError, NetworkValidationError
 from brainstorm.ext.onnx_exchange import from_onnx, load_onnx, save_onnx, to_onnx
 from brainstorm.handlers import NumpyHandler
 from brainstorm.initializers import Gaussian
+from brainstorm.layers._formula import FormulaLayer
 from brainstorm.network import Network
+from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
-from brainstorm.structure import ConstructionWrapper
+from brainstorm.structure import BufferStructure, ConstructionWrapper
 from tests.layers.cases import CASES
 from tests.networks import WIRINGS, chain
 
@@ -202,6 +204,20 @@ def test_options_that_an_architecture_leaves_out_have_their_defaults():
 # -- wiring ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("names", [("constant", "constant_2"), ("constant_2", "constant")])
+def test_inputs_may_be_called_as_other_tensors(names):
+    inp = bl.Input({names[0]: ("T", "B", 3), names[1]: ("B", 3)})
+    timed, whole = (bl.FullyConnected((2, 2), name=name) for name in "GH")
+    out = bl.Expression("Tanh * tanh(Tanh) + default", {"default": (2, 2)}, name="Out")
+    inp - names[0] >> timed >> "Tanh" - out
+    inp - names[1] >> whole
+    net = random_net(inp)
+    data = {names[0]: numbers(T, B, 3)["default"], names[1]: numbers(B, 3)["default"]}
+    for path in ("Out.outputs.default", "H.outputs.default"):
+        model = to_onnx(net, path)
+        np.testing.assert_allclose(run(model, data), net.predict(data, path), **TOLERANCE)
+
+
 def test_images_are_transposed_once():
     spec = "C4:3p1 B Pm2s2 D C6:3 Pa2 F20"
     net = bs.tools.create_net_from_spec("classification", (8, 8, 3), 5, spec)
@@ -317,6 +333,45 @@ def test_formulas_with_several_outputs():
     check_everywhere(random_net(inp), numbers(T, B, 6))
 
 
+class DistanceLayerImpl(bl.ExpressionLayer):
+    """A loss of a user."""
+
+    computes_no_input_deltas_for = ("targets",)
+    takes_no_output_deltas_from = ("predictions",)
+    parameters = {"scale": (3,)}
+
+    def formula(self, x, targets, scale):
+        y = fn.tanh(scale * x)
+        return {"loss": fn.abs(y - targets), "predictions": y}
+
+
+class LeakingLayerImpl(DistanceLayerImpl):
+    """A loss whose predictions are not what it says about them."""
+
+    def formula(self, x, targets, scale):
+        return {"loss": x * scale, "predictions": x + targets}
+
+
+def loss_net(layer_class):
+    inp = bl.Input({"default": ("T", "B", 3), "targets": ("T", "B", 3)})
+    out = ConstructionWrapper.create(layer_class, name="Out")
+    inp >> out - "loss" >> bl.Loss()
+    inp - "targets" >> "targets" - out
+    return random_net(inp)
+
+
+def test_predictions_of_a_users_loss_need_no_targets():
+    model, _ = check_everywhere(loss_net(DistanceLayerImpl), numbers(T, B, 3))
+    assert [info.name for info in model.graph.input] == ["default"]
+    assert operators(model) == ["Mul", "Tanh", "Identity"]
+
+
+def test_predictions_that_depend_on_targets_are_refused():
+    text = r"'Out' \(Leaking\): expected predictions that do not depend on targets\.$"
+    with pytest.raises(NetworkValidationError, match=text):
+        to_onnx(loss_net(LeakingLayerImpl))
+
+
 def test_only_what_the_output_needs_is_exported():
     inp = bl.Input({"default": ("T", "B", 3), "targets": ("T", "B", 1), "mask": ("T", "B", 1)})
     out, mask = bl.SoftmaxCE(name="Out"), bl.Mask()
@@ -328,7 +383,47 @@ def test_only_what_the_output_needs_is_exported():
     assert operators(model) == ["MatMul", "Add", "Softmax", "Identity"]
 
 
+class WeighedLayerImpl(FormulaLayer):
+    """A formula with a constant and an internal."""
+
+    @staticmethod
+    @formula
+    def formula(x, weights):
+        return [fn.tanh(x) * weights, x * x]
+
+    def set_handler(self, handler):
+        super().set_handler(handler)
+        self.constants = [handler.create_from_numpy(np.array([1, 2, 3], handler.dtype))]
+
+    def setup(self, kwargs, in_shapes):
+        whole = BufferStructure(*in_shapes["default"].shape)
+        return {"default": whole}, {}, {"square": whole}
+
+
+def test_constants_of_formulas_are_written_and_internals_are_not():
+    net = net_of((3,), ConstructionWrapper.create(WeighedLayerImpl))
+    model, data = to_onnx(net), numbers(T, B, 3)
+    np.testing.assert_allclose(run(model, data), net.predict(data), **TOLERANCE)
+    assert [node.op_type for node in model.functions[0].node] == ["Constant", "Tanh", "Mul"]
+
+
 # -- what is refused ------------------------------------------------------------------------------
+
+
+class HalvedLayerImpl(bl.ExpressionLayer):
+    def formula(self, x):
+        return fn.tanh(x)
+
+    def forward_pass(self, buffers, training_pass=True):
+        super().forward_pass(buffers, training_pass)
+        y = buffers.outputs.default
+        self.handler.mult_st(0.5, y, y)
+
+
+def test_formulas_that_are_not_the_forward_pass_are_refused():
+    text = r"\(Halved\): ONNX has no counterpart of its forward_pass, only of its formula\.$"
+    with pytest.raises(NetworkValidationError, match=text):
+        to_onnx(net_of((3,), ConstructionWrapper.create(HalvedLayerImpl)))
 
 
 @pytest.mark.parametrize("last", ["Out.outputs.loss", "Mask.outputs.default"])

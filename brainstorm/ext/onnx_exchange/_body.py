@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -67,7 +69,8 @@ class Body:
         self.shared = shared
         self.nodes: list[Any] = []
         self.initializers: dict[str, np.ndarray] = {}
-        self._counts: dict[str, int] = {}
+        self._taken: set[str] = set()
+        self._numbers: dict[str, Any] = defaultdict(lambda: itertools.count(2))
 
     def op(
         self, kind: str, *inputs: str, outputs: int = 1, domain: str = "", **options: Any
@@ -101,11 +104,13 @@ class Body:
         """Add a Reshape; 0 keeps a size, -1 is computed."""
         return self.op("Reshape", tensor, self.constant(list(shape)))
 
-    def reserve(self, name: str) -> str:
-        """Reserve a name, so that no other node or tensor gets it, and return it."""
-        self._counts[name] = 1
-        return name
+    def reserve(self, names: Iterable[str]) -> None:
+        """Reserve names, so that no other node or tensor gets them."""
+        self._taken.update(names)
 
     def _unique(self, name: str) -> str:
-        count = self._counts[name] = self._counts.get(name, 0) + 1
-        return name if count == 1 else f"{name}_{count}"
+        found = name
+        while found in self._taken:
+            found = f"{name}_{next(self._numbers[name])}"
+        self._taken.add(found)
+        return found

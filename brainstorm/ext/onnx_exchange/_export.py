@@ -16,7 +16,7 @@ from brainstorm.ext.onnx_exchange._tables import PREDICTIONS
 from brainstorm.layers._formula import FormulaLayer
 from brainstorm.layers.expression_layer import ExpressionLayer
 from brainstorm.network import Network
-from brainstorm.network.prediction import find_prediction
+from brainstorm.network.prediction import depends_on, find_prediction
 from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.utils import get_by_path
@@ -41,8 +41,14 @@ def composes(*type_names: str) -> Callable[[Callable[..., list[str]]], Callable[
 def _writer_of(layer: Any) -> Callable[[Exporter, Any], None]:
     if layer.type_name in writes:
         return writes[layer.type_name]
-    if isinstance(layer, (ExpressionLayer, FormulaLayer)):
-        return writes["Expression"]
+    for base in (ExpressionLayer, FormulaLayer):
+        if isinstance(layer, base):
+            if getattr(layer.forward_pass, "__func__", None) is base.forward_pass:
+                return writes["Expression"]
+            raise NetworkValidationError(
+                f"layer {layer.name!r} ({layer.type_name}): ONNX has no counterpart of its "
+                f"forward_pass, only of its formula."
+            )
     raise NetworkValidationError(
         f"layer {layer.name!r} ({layer.type_name}): ONNX has no counterpart of this layer. There "
         f"is one of formulas and of {', '.join(sorted(writes))}."
@@ -64,6 +70,8 @@ class Exporter:
         self.body = Body(shared=True)
         self.functions: list[Any] = []
         self.layer: Any = None
+        #: The layers to export, and which of their outputs are used.
+        self.needed: dict[str, set[str]] = {}
         self._plain: dict[str, str] = {}
         self._first: dict[str, str] = {}
         self._joined: dict[str, BufferStructure] = {}
@@ -140,6 +148,14 @@ class Exporter:
         )
         known[joined] = self.body.op("Concat", *map(get, paths), axis=axis)
 
+    def needed_ports(self) -> list[str]:
+        """Return the inputs that the needed outputs of the layer depend on."""
+        layer = self.layer
+        if layer.type_name in PREDICTIONS:
+            return ["default"]
+        paths = [f"outputs.{output}" for output in self.needed[layer.name]]
+        return [p for p in layer.in_shapes if any(depends_on(layer, path, p) for path in paths)]
+
     def x(self, port: str = "default") -> str:
         """Return the tensor (T, B, features...) of an input."""
         return self.plain(self.source(port))
@@ -191,6 +207,8 @@ class Exporter:
         """
         layer, helper, body = self.layer, onnx().helper, Body(self.where)
         names = [*layer.in_shapes, *layer.parameter_shapes]
+        body.reserve(names)
+        body.reserve(names)
         results = write(body, {name: name for name in names})
         results = [body.op("Identity", x) if x in names else x for x in results]
         kind = f"{layer.type_name}_{layer.name}"
@@ -221,48 +239,47 @@ class Exporter:
     def write(self) -> Any:
         """Return the model."""
         name, _, output = self.output.partition(".outputs.")
-        needed = self._needed_outputs(name, output)
+        path = f"{name}.{output}"
+        self._find_needed(name, output)
         for member, layer in self.net.layers.items():
             self.layer, self.body.scope = layer, member
             self.body.where = self.where
             if member == INPUT:
-                self._inputs = sorted(needed.get(INPUT, ()))
+                self._inputs = sorted(self.needed.get(INPUT, ()))
+                self.body.reserve([*self._inputs, path])
                 for port in self._inputs:
                     self._check(layer.out_shapes[port])
-                    tensor = self.body.reserve(port)
+                    tensor = port
                     if not layer.out_shapes[port].scales_with_time:
                         tensor = self.body.op("Unsqueeze", tensor, self.body.constant([0]))
                     self.put(tensor, port)
-            elif member in needed:
+            elif member in self.needed:
                 for structure in layer.in_shapes.values():
                     self._check(structure)
-                for port in needed[member]:
+                for port in self.needed[member]:
                     self._check(layer.get_shape(f"outputs.{port}"))
                 _writer_of(layer)(self, layer)
-                for port in needed[member]:
-                    path = f"{member}.{port}"
-                    if path not in self._plain and path not in self._first:
+                for port in self.needed[member]:
+                    made = f"{member}.{port}"
+                    if made not in self._plain and made not in self._first:
                         raise self.fail(f"ONNX has no counterpart of its output {port!r}.")
-        self.layer, path = self.net.layers[name], f"{name}.{output}"
+        self.layer = self.net.layers[name]
         self.body.scope = name
         return self._model(path, self.plain(path))
 
-    def _needed_outputs(self, last: str, output: str) -> dict[str, set[str]]:
-        """Return the layers to export, and which of their outputs are used."""
-        needed = {last: {output}}
-        for name in reversed(list(self.net.layers)):
-            layer = self.net.layers[name]
-            if name in needed and name != INPUT:
+    def _find_needed(self, last: str, output: str) -> None:
+        self.needed[last] = {output}
+        for name, layer in reversed(self.net.layers.items()):
+            if name in self.needed and name != INPUT:
                 _writer_of(layer)  # raises an error if there is none
-                ports = ("default",) if layer.type_name in PREDICTIONS else tuple(layer.in_shapes)
+                self.layer = layer
+                ports = self.needed_ports()
                 for connection in layer.incoming:
                     if connection.output_name.startswith(".."):
-                        self.layer = layer
                         raise self.fail(f"ONNX has no counterpart of connection {connection}.")
                     if connection.input_name in ports:
-                        outputs = needed.setdefault(connection.start_layer, set())
+                        outputs = self.needed.setdefault(connection.start_layer, set())
                         outputs.add(connection.output_name)
-        return needed
 
     def _check(self, structure: BufferStructure) -> None:
         if not structure.scales_with_batch_size:

@@ -17,7 +17,7 @@ from brainstorm.ext.onnx_exchange._tables import (
     QUESTIONS,
     REDUCTIONS,
 )
-from brainstorm.optree import OpTreeNode, linearise
+from brainstorm.optree import OpTreeNode, linearise, postorder
 from brainstorm.optree.activations import activation
 from brainstorm.optree.nodes import Variable
 from brainstorm.optree.program import Step
@@ -57,17 +57,29 @@ _COMPOSED: dict[str, Callable[..., str]] = {
 
 
 def compute(
-    body: Body, formula: Callable[..., Any], operands: Sequence[Variable], names: Sequence[str]
+    body: Body,
+    formula: Callable[..., Any],
+    operands: Sequence[Variable],
+    names: Sequence[str],
+    wanted: Sequence[int] = (0,),
 ) -> list[str]:
-    """Add the nodes of a formula of tensors to a body, and return the names of its values.
+    """Add the nodes of a formula of tensors to a body, and return the names of its wanted values.
 
-    The shapes of operands with T and B begin with `TIME` and `BATCH`.
+    The shapes of operands with T and B begin with `TIME` and `BATCH`. The names of operands that
+    the values do not depend on may be ``''``.
     """
     found: Any = formula(*operands)
     if isinstance(found, OpTreeNode | Variable):
         trees = [found]
     else:
         trees = list(found.values() if isinstance(found, dict) else found)
+    trees = [trees[i] for i in wanted]
+    used = postorder(trees)
+    for operand, name in zip(operands, names, strict=True):
+        if not name and any(x is operand for x in used):
+            raise NetworkValidationError(
+                f"{body.where}: expected predictions that do not depend on {operand!r}."
+            )
     program = linearise(trees, list(operands), lower=False)
     by_identity = {x.identity: name for x, name in zip(operands, names, strict=True)}
     values = [by_identity[x.identity] for x in program.inputs]

@@ -220,9 +220,21 @@ def _channel_pooling(layer: Any, body: Body, given: Mapping[str, str]) -> list[s
     return [body.op(kind, groups, body.constant([-1]), keepdims=0)]
 
 
-@composes("Expression")
-def _formula(layer: Any, body: Body, given: Mapping[str, str]) -> list[str]:
-    """Add a layer that is a formula."""
+@writes("Expression")
+def _expression(e: Exporter, layer: Any) -> None:
+    outputs = list(layer.out_shapes)
+    if len(e.needed_ports()) == len(layer.in_shapes):
+        e.function(functools.partial(_formula, layer, outputs))
+        return
+    outputs = [output for output in outputs if output in e.needed[layer.name]]
+    given = {port: e.x(port) for port in e.needed_ports()}
+    given |= {name: e.parameter(name) for name in layer.parameter_shapes}
+    for output, tensor in zip(outputs, _formula(layer, outputs, e.body, given), strict=True):
+        e.put(tensor, output)
+
+
+def _formula(layer: Any, outputs: Sequence[str], body: Body, given: Mapping[str, str]) -> list[str]:
+    """Add some outputs of a layer that is a formula, given the tensors that they depend on."""
     if isinstance(layer, ExpressionLayer):
         features = {x: layer._features[x] for x in layer._names}
     else:
@@ -230,13 +242,18 @@ def _formula(layer: Any, body: Body, given: Mapping[str, str]) -> list[str]:
     operands, tensors = [], []
     for path, shape in features.items():
         kind, _, name = path.partition(".")
-        is_input, tensor = kind == "inputs", given[name]
-        if is_input and shape != layer.in_shapes[name].feature_shape:
+        is_input, tensor = kind == "inputs", given.get(name, "")
+        if tensor and is_input and shape != layer.in_shapes[name].feature_shape:
             tensor = body.reshape(tensor, [0, 0, *shape])
         whole = (TIME, BATCH, *shape) if is_input else shape
         operands.append(Variable(whole, np.float32, name))
         tensors.append(tensor)
-    return compute(body, layer.formula, operands, tensors)
+    for array in getattr(layer, "constants", ()):
+        values = layer.handler.get_numpy_copy(array)
+        operands.append(Variable(values.shape, np.float32, "constant"))
+        tensors.append(body.constant(values))
+    wanted = [list(layer.out_shapes).index(output) for output in outputs]
+    return compute(body, layer.formula, operands, tensors, wanted)
 
 
 # -- rearranging ----------------------------------------------------------------------------------
