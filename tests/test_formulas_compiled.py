@@ -76,9 +76,8 @@ def test_formulas_of_steppers(name: str) -> None:
     stepper.start(net)
     for stepper.steps in (1, 2, 3):
         stepper.refresh()
-        for part in stepper._grouped.parts(stepper):
-            part.look_ahead()
-            part.update()
+        stepper._do_parts("look_ahead")
+        stepper._do_parts("update")
     assert handler.count >= 3
 
 
