@@ -189,13 +189,12 @@ class Trainer(ShownAsTree, Describable):
                 self.stepper.set_state(self.stepper.get_state())
             self.stepper.start(net)
             net.start_weight_modifiers()
-            self.team.start(net, part)
             if self.net not in (None, net):
                 for hook in self.hooks.values():
                     hook.begin_anew(self.logs)
                     hook.ran_on = None
             self.net, self._progress = net, progress
-            with StopSignals() as self._signals, hooks.started(iters):
+            with self.team.start(net, part), StopSignals() as self._signals, hooks.started(iters):
                 if self._pending is not None:
                     global_rnd.__setstate__(self._pending["global_rnd"])
                     self._pending = None

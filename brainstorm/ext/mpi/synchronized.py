@@ -6,6 +6,8 @@ the sums for the dependence of the statistics on the input. Each is one small Al
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -136,8 +138,14 @@ class Synchronizer:
         layer.check_cases(round(float(cases.sum())))
 
 
-def synchronize(net: Any, reducer: Any) -> None:
-    """Synchronize all batch normalization layers of a network."""
-    for layer in net.layers.values():
-        if isinstance(layer, BatchNormLayerImpl):
-            layer.synchronizer = Synchronizer(layer, reducer)
+@contextlib.contextmanager
+def synchronized(net: Any, reducer: Any) -> Iterator[None]:
+    """Synchronize all batch normalization layers of a network in a ``with`` block."""
+    layers = [layer for layer in net.layers.values() if isinstance(layer, BatchNormLayerImpl)]
+    for layer in layers:
+        layer.synchronizer = Synchronizer(layer, reducer)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.synchronizer = None

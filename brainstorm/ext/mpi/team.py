@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import signal as signals
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from brainstorm.describable import get_description
 from brainstorm.errors import DescriptionError, TrainingError
 from brainstorm.ext.mpi.reducer import Reducer, describe_diverging
 from brainstorm.ext.mpi.shards import digest_of_data, divide
-from brainstorm.ext.mpi.synchronized import synchronize
+from brainstorm.ext.mpi.synchronized import synchronized
 from brainstorm.ext.mpi.world import World, agreed, find_world
 from brainstorm.network.generators import get_generator_states, set_generator_states
 from brainstorm.network.parameters import put_values
@@ -86,10 +86,16 @@ class MpiTeam(Team):
                 accumulation.set_state({"given": given, "sequences": 0})
         return part or {"data": take_part(pending["data"], self.rank, self.size)}
 
-    def start(self, net: Any, part: Mapping[str, Any] | None) -> None:
+    @contextlib.contextmanager
+    def start(self, net: Any, part: Mapping[str, Any] | None) -> Iterator[None]:
         """Give every rank random numbers of its own, and synchronize batch normalization."""
-        if self.synchronize_batch_norm:
-            synchronize(net, self.reducer)
+        self._start_numbers(net, part)
+        with contextlib.ExitStack() as stack:
+            if self.synchronize_batch_norm:
+                stack.enter_context(synchronized(net, self.reducer))
+            yield
+
+    def _start_numbers(self, net: Any, part: Mapping[str, Any] | None) -> None:
         if part is not None and "persistent" in part:
             set_generator_states(net, part["generators"], f"the part of rank {self.rank}")
             put_values(net, part["persistent"])

@@ -140,6 +140,21 @@ def train(options, batches_per_update=1, clip=None, masked=False, count=23):
     return {**summary(trainer, net), "evaluated": evaluated, "W": W}
 
 
+def alone_after(options):
+    """The parameters after rank 0 trains on alone, and those of a network that no team trained."""
+    bs.global_rnd.set_seed(5)
+    net, found = make_net(), []
+    trainer, _ = make_trainer(1, timeout=5, **options)
+    trainer.train(net, make_data())
+    for each in (net, net.copy()) if RANK == 0 else ():
+        alone, data = bs.Trainer(SgdStepper(0.1)), make_data()
+        alone.add_hook(StopAfterEpoch(1))
+        data.rnd.set_seed(3)
+        alone.train(each, data)
+        found.append(each.get("parameters").tolist())
+    return found
+
+
 def random_numbers():
     """Where all generators of a network with dropout are, after a training with noise."""
     bs.global_rnd.set_seed(5 + RANK)  # rank 0 knows the seed
