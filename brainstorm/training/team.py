@@ -45,6 +45,9 @@ class Team:
         """
         return pending
 
+    def adopt(self, stepper: Any) -> None:
+        """Let a stepper learn from the batches of all processes, before it starts or goes on."""
+
     def start(
         self, net: Any, part: Mapping[str, Any] | None
     ) -> contextlib.AbstractContextManager[Any]:

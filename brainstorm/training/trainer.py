@@ -187,6 +187,7 @@ class Trainer(ShownAsTree, Describable):
                 progress.set_state(part["data"])
             elif self.stepper.net is net:
                 self.stepper.set_state(self.stepper.get_state())
+            self.team.adopt(self.stepper)
             self.stepper.start(net)
             net.start_weight_modifiers()
             if self.net not in (None, net):
@@ -229,7 +230,7 @@ class Trainer(ShownAsTree, Describable):
         if self.verbose:
             write_line(f"\n{'- ' * 12}Epoch {self.current_epoch_nr}{' -' * 12}")
         for _ in progress.batches():
-            keep_stepper_on(net, self.stepper)
+            keep_stepper_on(net, self.stepper, self.team)
             net.start_new_weight_modifiers()
             with uninterrupted(most=2, numbers=()):  # a step that was done counts
                 progress.begin_step()

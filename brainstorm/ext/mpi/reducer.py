@@ -48,7 +48,10 @@ class Reducer:
         sequences: Number of sequences of each rank in the last update, (ranks,).
         signal: The number of a signal that this rank has received, or 0.
         signals: The same for all ranks at the last update, (ranks,).
+        stepper: The stepper that started last with this reducer.
     """
+
+    stepper: Any = None
 
     def __init__(self, world: World, check_every: int = 100, slice_bytes: int | None = None):
         self.world = world

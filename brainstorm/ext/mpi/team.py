@@ -86,6 +86,10 @@ class MpiTeam(Team):
                 accumulation.set_state({"given": given, "sequences": 0})
         return part or {"data": take_part(pending["data"], self.rank, self.size)}
 
+    def adopt(self, stepper: Any) -> None:
+        if stepper.reducer is not self.reducer:
+            stepper.reducer = self.reducer
+
     @contextlib.contextmanager
     def start(self, net: Any, part: Mapping[str, Any] | None) -> Iterator[None]:
         """Give every rank random numbers of its own, and synchronize batch normalization."""
@@ -108,6 +112,8 @@ class MpiTeam(Team):
 
     def step(self, stepper: Any, is_idle: bool, signal: str | None) -> None:
         """Do a step; with an empty part it does not change the statistics of this rank."""
+        if self.reducer.stepper is not stepper:  # a hook has set one that had started before
+            self.reducer.start(stepper)
         stepper.is_idle = is_idle
         self.reducer.signal = 0 if signal is None else int(signals.Signals[signal])
         if not is_idle:
@@ -212,7 +218,6 @@ def distribute(
     reducer = Reducer(world, check_every, slice_bytes)
     team = MpiTeam(reducer, synchronize_batch_norm)
     if isinstance(trainer, Trainer):
-        trainer.stepper.reducer = reducer
         trainer.team = team
         trainer.verbose = trainer.verbose and team.rank == 0
     else:

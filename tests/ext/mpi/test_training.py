@@ -52,6 +52,13 @@ def test_losses_do_not_depend_on_the_number_of_ranks(ranks):
         np.testing.assert_allclose(result["own loop"], expected["own loop"], atol=1e-6)
 
 
+def test_steppers_that_are_set_later_or_by_a_hook_learn_from_all_ranks():
+    results, expected = run_job(3, "other_steppers").values, alone("other_steppers")
+    assert results[0] == results[1] == results[2]
+    for result, whole in zip(results[0], expected, strict=True):
+        assert_close(result["logs"], whole["logs"])
+
+
 @pytest.mark.parametrize("options", [{"synchronize_batch_norm": True}], ids=str)
 def test_a_network_is_left_as_if_no_team_had_trained_it(options):
     (found, expected), nothing = run_job(2, "alone_after", options).values
