@@ -59,7 +59,9 @@ def test_steppers_that_are_set_later_or_by_a_hook_learn_from_all_ranks():
         assert_close(result["logs"], whole["logs"])
 
 
-@pytest.mark.parametrize("options", [{"synchronize_batch_norm": True}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"synchronize_batch_norm": True}, {"slice_bytes": 64}], ids=str
+)
 def test_a_network_is_left_as_if_no_team_had_trained_it(options):
     (found, expected), nothing = run_job(2, "alone_after", options).values
     assert found == expected
