@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from brainstorm.describable import get_description
 from brainstorm.errors import DescriptionError, TrainingError
 from brainstorm.ext.mpi.reducer import Reducer, describe_diverging
-from brainstorm.ext.mpi.shards import digest_of_data, divide
+from brainstorm.ext.mpi.shards import Divided, digest_of_data, divide, is_new
 from brainstorm.ext.mpi.synchronized import synchronized
 from brainstorm.ext.mpi.world import World, agreed, find_world
 from brainstorm.network.generators import get_generator_states, set_generator_states
@@ -38,7 +38,7 @@ class MpiTeam(Team):
         self.world = reducer.world
         self.rank, self.size = self.world.rank, self.world.size
         self.synchronize_batch_norm = synchronize_batch_norm
-        self._divided: dict[int, tuple[Any, Any]] = {}  # by id: the iterator, and its shard
+        self._divided: Divided = {}
 
     def working(self) -> contextlib.AbstractContextManager[Any]:
         return self.world.working()
@@ -50,13 +50,10 @@ class MpiTeam(Team):
             TrainingError: Data or hooks of the ranks differ; the message names them and the ranks.
         """
         self._refuse_others(iters, hooks)
-        for iterator in iters.values():
-            if id(iterator) not in self._divided:
-                self._divided[id(iterator)] = iterator, divide(iterator, self.world)
-        return {name: self._divided[id(iterator)][1] for name, iterator in iters.items()}
+        return {name: divide(it, self.world, self._divided) for name, it in iters.items()}
 
     def _refuse_others(self, iters: Mapping[str, Any], hooks: Sequence[Any]) -> None:
-        new = {name: it for name, it in iters.items() if id(it) not in self._divided}
+        new = {name: it for name, it in iters.items() if is_new(it, self._divided)}
         digests: dict[str, Any] = {f"the data {n!r}": digest_of_data(it) for n, it in new.items()}
         digests.update((f"the hook {hook.__name__!r}", digest_of_hook(hook)) for hook in hooks)
         digests["the order of the hooks"] = tuple(hook.__name__ for hook in hooks)
