@@ -141,7 +141,8 @@ class BatchNormLayerImpl(MaskedLayer):
         keeps_statistics: Whether training passes use the running statistics and do not change them;
             set by the stepper.
         synchronizer: Replaces the training passes by ``forward(layer, buffers)`` and
-            ``backward(layer, buffers)``, if the batch is divided among several processes.
+            ``backward(layer, buffers)``, if the batch is divided among several processes. Other
+            forward passes call ``leave_out()``: then the backward pass is one of this process.
     """
 
     is_traceable = True
@@ -180,6 +181,8 @@ class BatchNormLayerImpl(MaskedLayer):
         if follows and self.synchronizer is not None:
             self.synchronizer.forward(self, buffers)
             return
+        if self.synchronizer is not None:
+            self.handler.call(self.synchronizer.leave_out)
         internals, x, y = buffers.internals, buffers.inputs.default, buffers.outputs.default
         running = [internals.running_mean, internals.running_var]
         inputs = [x, *buffers.parameters, *running]
@@ -230,7 +233,7 @@ class BatchNormLayerImpl(MaskedLayer):
             self.handler.fill(share, channels / x.size if follows else 0.0)
 
     def backward_pass(self, buffers: BufferView) -> None:
-        if self.synchronizer is not None and not self.keeps_statistics:
+        if self.synchronizer is not None:
             self.synchronizer.backward(self, buffers)
             return
         internals, dy = buffers.internals, buffers.output_deltas.default

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
@@ -15,6 +16,8 @@ from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.hubs import last_axis_slice
 from brainstorm.utils import Array
+
+Followers = Mapping[str, tuple[Callable[[], None], bool]]
 
 
 @formula
@@ -32,9 +35,9 @@ class Passes(Traceable):
         self.manager = manager
         #: Factor of the deltas of Loss layers, in memory; gradients are divided by it.
         self.loss_scale: Array = None
-        #: Layer to the function to call in every backward pass directly after the layer, and
-        #: whether it only queues work, see `Handler.call`.
-        self.followers: Mapping[str, tuple[Callable[[], None], bool]] = {}
+        #: Layer to the function to call in backward passes directly after the layer, and whether it
+        #: only queues work, see `Handler.call`. The first ones are called in every pass.
+        self.followers: list[Followers] = [{}]
         self.replan()
 
     def replan(self) -> None:
@@ -47,6 +50,15 @@ class Passes(Traceable):
                    if "@copy_of" in self.manager.nodes[path := f"{name}.inputs.{port}"]]
             for name, layer in self.layers.items()
         }  # fmt: skip
+
+    @contextlib.contextmanager
+    def following(self, followers: Followers) -> Iterator[None]:
+        """Call further functions in the backward passes of a ``with`` block."""
+        self.followers.append(followers)
+        try:
+            yield
+        finally:
+            self.followers.pop()
 
     def forward(
         self,
@@ -85,8 +97,9 @@ class Passes(Traceable):
             self.manager.handler.mult_st(self.loss_scale, gradients, gradients)
         for step in self.steps(accumulate):
             self._backward_step(step)
-            if step.layer in self.followers:
-                self.manager.handler.call(*self.followers[step.layer])
+            for followers in self.followers:
+                if step.layer in followers:
+                    self.manager.handler.call(*followers[step.layer])
         if gradients is not None:
             self.manager.handler.compute(unscaled, [gradients, self.loss_scale], [gradients])
         self.manager.position = 2 * len(self.layers) - 1

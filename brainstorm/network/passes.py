@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from numbers import Integral
 from typing import Any
@@ -28,6 +29,7 @@ from brainstorm.structure.memory import MemoryReport, find_largest_batch, measur
 from brainstorm.utils import Array, as_array
 
 Data = Mapping[str, Array]
+Functions = Mapping[str, Callable[[], None]]
 
 
 class NetworkPasses(NetworkParameters):
@@ -194,9 +196,7 @@ class NetworkPasses(NetworkParameters):
         """
         return find_finished_gradients(self._passes.steps(False), self._buffer_manager.layout)
 
-    def follow_backward_pass(
-        self, functions: Mapping[str, Callable[[], None]], are_queued: bool = False
-    ) -> None:
+    def follow_backward_pass(self, functions: Functions, are_queued: bool = False) -> None:
         """Set functions to call in every backward pass, each after a layer.
 
         Args:
@@ -204,7 +204,13 @@ class NetworkPasses(NetworkParameters):
                 earlier ones.
             are_queued: Whether they only put work into the handler's stream; see `Handler.call`.
         """
-        self._passes.followers = {name: (f, are_queued) for name, f in functions.items()}
+        self._passes.followers[0] = {name: (f, are_queued) for name, f in functions.items()}
+
+    def following(
+        self, functions: Functions, are_queued: bool = False
+    ) -> AbstractContextManager[None]:
+        """Return a context in which further functions are called; see `follow_backward_pass`."""
+        return self._passes.following({name: (f, are_queued) for name, f in functions.items()})
 
     def do_traced(self, traces: Traces, function: Callable[[], None], purpose: Any = None) -> None:
         """Do something with this network, by replaying its calls if it was traced; see `Traces`.
@@ -223,7 +229,7 @@ class NetworkPasses(NetworkParameters):
             (*which, which[-1].revision) for which in each_modifier(self.gradient_modifiers)
         ]
         layers = [layer.revision for layer in passes.traced]
-        return passes, passes.revision, layers, modifiers
+        return passes, passes.revision, list(passes.followers), layers, modifiers
 
     def plan(self, training_pass: bool = True) -> Trace:
         """Return the calls of both passes for the present T and B, without executing them.

@@ -77,8 +77,9 @@ class TrainingStepper(UpdateRule):
         reducer: Combines the gradients of several processes. It has ``start(stepper)``, called at
             the end of `start`, and ``reduce(gradients, sequences)``, called before every update
             with the number of sequences over which the gradients are means. If its ``is_in_step``
-            is true, ``begin(sequences)``, ``reduce_in_step(handler)``, which a trace repeats, and
-            ``finish()`` are called instead. Gradient modifiers then act on the combined gradients.
+            is true, these are called instead: ``begin(sequences)``; ``passes()``, the context of
+            the passes, and ``reduce_in_step(handler)``, which a trace both repeats; ``finish()``.
+            Gradient modifiers then act on the combined gradients.
             `None` for a single process.
         is_idle: Whether the batch in the network does not count: its sequences belong to other
             processes.
@@ -315,7 +316,8 @@ class TrainingStepper(UpdateRule):
 
     def step(self) -> None:
         """Do a whole step, if one batch makes an update."""
-        self.do_passes()
+        with contextlib.nullcontext() if self.reducer is None else self.reducer.passes():
+            self.do_passes()
         self.finish_update()
 
     def do_passes(self) -> None:

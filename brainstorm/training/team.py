@@ -45,11 +45,18 @@ class Team:
         """
         return pending
 
-    def start(self, net: Any, part: Mapping[str, Any] | None) -> None:
-        """Make the networks of all processes equal, except for their random numbers.
+    def adopt(self, stepper: Any) -> None:
+        """Let a stepper learn from the batches of all processes, before it starts or goes on."""
 
-        If a run is continued, `part` is the result of `own_part`.
+    def start(
+        self, net: Any, part: Mapping[str, Any] | None
+    ) -> contextlib.AbstractContextManager[Any]:
+        """Return the context of the training of a network: what this adds to it is taken off again.
+
+        At its start the networks of all processes become equal, except for their random numbers. If
+        a run is continued, `part` is the result of `own_part`.
         """
+        return contextlib.nullcontext()
 
     def step(self, stepper: Any, is_idle: bool, signal: str | None) -> None:
         """Do a step.

@@ -185,15 +185,15 @@ class Trainer(ShownAsTree, Describable):
                 progress.set_state(part["data"])
             elif self.stepper.net is net:
                 self.stepper.set_state(self.stepper.get_state())
+            self.team.adopt(self.stepper)
             self.stepper.start(net)
             net.start_weight_modifiers()
-            self.team.start(net, part)
             if self.net not in (None, net):
                 for hook in self.hooks.values():
                     hook.begin_anew(self.logs)
                     hook.ran_on = None
             self.net, self._progress = net, progress
-            with StopSignals() as self._signals, hooks.started(iters):
+            with self.team.start(net, part), StopSignals() as self._signals, hooks.started(iters):
                 if self._pending is not None:
                     global_rnd.__setstate__(self._pending["global_rnd"])
                     self._pending = None
@@ -228,7 +228,7 @@ class Trainer(ShownAsTree, Describable):
         if self.verbose:
             write_line(f"\n{'- ' * 12}Epoch {self.current_epoch_nr}{' -' * 12}")
         for _ in progress.batches():
-            keep_stepper_on(net, self.stepper)
+            keep_stepper_on(net, self.stepper, self.team)
             net.start_new_weight_modifiers()
             with uninterrupted(most=2, numbers=()):  # a step that was done counts
                 progress.begin_step()

@@ -143,16 +143,17 @@ def _names(names: Iterable[str]) -> str:
     return ", ".join(repr(name) for name in sorted(names)) or "nothing"
 
 
-def keep_stepper_on(net: Any, stepper: Any) -> None:
+def keep_stepper_on(net: Any, stepper: Any, team: Any) -> None:
     """Start a stepper that a hook has set for the network in training.
 
     Raises:
         TrainingError: Meanwhile it was started with another network.
     """
-    if stepper.net is None:
-        stepper.start(net)
-    if stepper.net is not net:
+    if stepper.net not in (None, net):
         raise TrainingError(
             "Trainer.train: expected the stepper to go on with this network, but meanwhile it was "
             "started with another one. Give the other training copy.deepcopy(stepper)."
         )
+    team.adopt(stepper)
+    if stepper.net is None:
+        stepper.start(net)

@@ -65,6 +65,18 @@ def test_followers_are_called_in_replayed_passes_too_and_are_replaced():
     stepper.run()
     assert len(calls) == 5
     net.follow_backward_pass({})
-    stepper.start(net)
     stepper.run()
     assert len(calls) == 5
+
+
+def test_followers_of_a_block_are_called_in_it_beside_the_others():
+    net, calls, stepper = build("mlp", NumpyHandler(np.float32)), [], SgdStepper()
+    net.follow_backward_pass({"Projection": lambda: calls.append("always")})
+    stepper.start(net)
+    provide(net)
+    stepper.run()
+    with net.following({"Projection": lambda: calls.append("block")}):
+        stepper.run()
+        stepper.run()
+    stepper.run()
+    assert calls == ["always", *2 * ["always", "block"], "always"]

@@ -6,6 +6,7 @@ that the backward pass has written.
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +49,10 @@ class Reducer:
         sequences: Number of sequences of each rank in the last update, (ranks,).
         signal: The number of a signal that this rank has received, or 0.
         signals: The same for all ranks at the last update, (ranks,).
+        stepper: The stepper that started last with this reducer.
     """
+
+    stepper: Any = None
 
     def __init__(self, world: World, check_every: int = 100, slice_bytes: int | None = None):
         self.world = world
@@ -113,6 +117,12 @@ class Reducer:
         self.scale(self.stepper.handler, gradients)
         self.transport.sum(gradients)
         self.finish()
+
+    def passes(self) -> contextlib.AbstractContextManager[None]:
+        """Return the context of the passes of a step, in which slices are sent."""
+        if self._slices is None:
+            return contextlib.nullcontext()
+        return self.stepper.net.following(self._slices.starts, self.transport.is_queued)
 
     def reduce_in_step(self, handler: Handler) -> None:
         """Do the same by operations of `handler`, after the passes, between `begin` and `finish`.

@@ -24,6 +24,9 @@ T = TypeVar("T")
 #: smaller data completely, up to this many bytes.
 SAMPLE, SAMPLE_BYTES = 100, 2**26
 
+#: What a divided wrapper has of its own: random numbers, and the part of the data.
+OWN = ("rnd", "_drawn_from", "iter")
+
 
 class Part(dict[str, Any]):
     """The part of a batch that belongs to a rank.
@@ -128,17 +131,50 @@ def digest_of_data(iterator: Any) -> int:
     return digest
 
 
-def divide(iterator: Any, world: World) -> Any:
+#: By the id of an iterator: the iterator, its shard, and the attributes that the shard has got.
+Divided = dict[int, tuple[Any, Any, dict[str, Any]]]
+
+
+def divide(iterator: Any, world: World, known: Divided | None = None) -> Any:
     """Return an iterator over this rank's part of each batch.
 
     Wrappers work on the part, and draw other random numbers on each rank.
+
+    Args:
+        iterator: Yields the same batches on all ranks.
+        world: The ranks.
+        known: What was divided before: it gives the same objects again. Wrappers among them get the
+            attributes that were set since, also another iterator to wrap.
     """
+    known = {} if known is None else known
+    if id(iterator) not in known:
+        known[id(iterator)] = iterator, _begin(iterator, world), {}
+    _, divided, before = known[id(iterator)]
+    if isinstance(iterator, Wrapper):
+        changed = {
+            name: value
+            for name, value in vars(iterator).items()
+            if name not in OWN and (name not in before or before[name] is not value)
+        }
+        divided.__dict__.update(changed)
+        before.update(changed)
+        divided.iter = divide(iterator.iter, world, known)
+    return divided
+
+
+def _begin(iterator: Any, world: World) -> Any:
     if hasattr(iterator, "get_state"):
         iterator.set_state(world.share(iterator.get_state()))  # with the seed of rank 0
     if not isinstance(iterator, Wrapper):
         return Shard(iterator, world)
     divided = copy.copy(iterator)
-    divided.iter = divide(iterator.iter, world)
     if world.rank:
         divided.rnd = iterator.rnd.child(f"rank/{world.rank}")
     return divided
+
+
+def is_new(iterator: Any, known: Divided) -> bool:
+    """Return whether an iterator, or one that it wraps, has not been divided before."""
+    if id(iterator) not in known:
+        return True
+    return isinstance(iterator, Wrapper) and is_new(iterator.iter, known)

@@ -44,7 +44,11 @@ def _joined(intervals: list[Interval]) -> list[Interval]:
 
 
 class GradientSlices:
-    """Sums the gradients of a reducer's network in slices of at least so many bytes."""
+    """Sums the gradients of a reducer's network in slices of at least so many bytes.
+
+    Attributes:
+        starts: Layer to the function that starts to sum slices after it in the backward pass.
+    """
 
     def __init__(self, reducer: Any, slice_bytes: int) -> None:
         self.reducer = reducer
@@ -56,12 +60,9 @@ class GradientSlices:
                     f"they are computed. Leave slice_bytes at None."
                 )
         item = stepper.gradients.dtype.itemsize
-        self.plan = plan_slices(net.finished_gradients, max(1, slice_bytes // item))
+        plan = plan_slices(net.finished_gradients, max(1, slice_bytes // item))
         self._requests: list[Any] = []
-        net.follow_backward_pass(
-            {layer: partial(self._start, slices) for layer, slices in self.plan.items()},
-            are_queued=reducer.transport.is_queued,
-        )
+        self.starts = {layer: partial(self._start, slices) for layer, slices in plan.items()}
 
     def _start(self, slices: list[Interval]) -> None:
         """Start to sum some slices."""

@@ -6,6 +6,8 @@ the sums for the dependence of the statistics on the input. Each is one small Al
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -74,12 +76,13 @@ class Synchronizer:
 
     def __init__(self, layer: BatchNormLayerImpl, reducer: Any) -> None:
         self.reducer = reducer
+        self._is_left_out = False
         self._channels = channels = layer.parameter_shapes["gamma"].feature_shape[0]
         ranks, rank = reducer.world.size, reducer.world.rank
         self._sums = layer.handler.zeros((2 * channels,))
-        self._own = layer.handler.zeros((1,))
+        self._own = layer.handler.ones((1,))
         # means, variances, cases and values (including masked ones) of each rank
-        self._ranks = layer.handler.zeros((ranks * (2 * channels + 2),))
+        self._ranks = layer.handler.ones((ranks * (2 * channels + 2),))
         self._columns, self._places = [], []
         start = 0
         for size in (channels, channels, 1, 1):
@@ -98,8 +101,7 @@ class Synchronizer:
         handler.fill(self._ranks, 0.0)
         handler.fill(values_here, values)
         handler.compute(own_moments, [x, internals.share, *layer.mask(buffers)], moments_here)
-        handler.call(partial(self._reduce, self._ranks))
-        handler.call(partial(self._check, layer))
+        handler.call(partial(self._exchange_moments, layer))
         running = [internals.running_mean, internals.running_var]
         outputs = [buffers.outputs.default, internals.centered, internals.x_hat]
         handler.compute(
@@ -108,8 +110,12 @@ class Synchronizer:
             [*outputs, internals.sigma_b, *running],
         )
 
+    def leave_out(self) -> None:
+        """Note that the last forward pass had the running statistics, which have no derivative."""
+        self._is_left_out = True
+
     def backward(self, layer: BatchNormLayerImpl, buffers: BufferView) -> None:
-        """Do the backward pass in training."""
+        """Do the backward pass, by the statistics of the last forward pass."""
         handler, internals, dy = layer.handler, buffers.internals, buffers.output_deltas.default
         sums = [self._sums[: self._channels], self._sums[self._channels :]]
         *_, cases, values = self._columns
@@ -127,17 +133,26 @@ class Synchronizer:
 
     def _reduce(self, array: Any) -> None:
         """Sum an array over the ranks; a rank without sequences contributes zeros."""
-        if self.reducer.stepper.is_idle:
+        if self.reducer.stepper.is_idle or self._is_left_out:
             self.reducer.stepper.handler.fill(array, 0.0)
-        self.reducer.transport.sum(array)
+        if not self._is_left_out:
+            self.reducer.transport.sum(array)
 
-    def _check(self, layer: BatchNormLayerImpl) -> None:
+    def _exchange_moments(self, layer: BatchNormLayerImpl) -> None:
+        self._is_left_out = False
+        self._reduce(self._ranks)
         cases = layer.handler.get_numpy_copy(self._columns[-2])
         layer.check_cases(round(float(cases.sum())))
 
 
-def synchronize(net: Any, reducer: Any) -> None:
-    """Synchronize all batch normalization layers of a network."""
-    for layer in net.layers.values():
-        if isinstance(layer, BatchNormLayerImpl):
-            layer.synchronizer = Synchronizer(layer, reducer)
+@contextlib.contextmanager
+def synchronized(net: Any, reducer: Any) -> Iterator[None]:
+    """Synchronize all batch normalization layers of a network in a ``with`` block."""
+    layers = [layer for layer in net.layers.values() if isinstance(layer, BatchNormLayerImpl)]
+    for layer in layers:
+        layer.synchronizer = Synchronizer(layer, reducer)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.synchronizer = None

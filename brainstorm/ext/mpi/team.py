@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import signal as signals
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from brainstorm.describable import get_description
 from brainstorm.errors import DescriptionError, TrainingError
 from brainstorm.ext.mpi.reducer import Reducer, describe_diverging
-from brainstorm.ext.mpi.shards import digest_of_data, divide
-from brainstorm.ext.mpi.synchronized import synchronize
+from brainstorm.ext.mpi.shards import Divided, digest_of_data, divide, is_new
+from brainstorm.ext.mpi.synchronized import synchronized
 from brainstorm.ext.mpi.world import World, agreed, find_world
 from brainstorm.network.generators import get_generator_states, set_generator_states
 from brainstorm.network.parameters import put_values
@@ -38,7 +38,7 @@ class MpiTeam(Team):
         self.world = reducer.world
         self.rank, self.size = self.world.rank, self.world.size
         self.synchronize_batch_norm = synchronize_batch_norm
-        self._divided: dict[int, tuple[Any, Any]] = {}  # by id: the iterator, and its shard
+        self._divided: Divided = {}
 
     def working(self) -> contextlib.AbstractContextManager[Any]:
         return self.world.working()
@@ -50,13 +50,10 @@ class MpiTeam(Team):
             TrainingError: Data or hooks of the ranks differ; the message names them and the ranks.
         """
         self._refuse_others(iters, hooks)
-        for iterator in iters.values():
-            if id(iterator) not in self._divided:
-                self._divided[id(iterator)] = iterator, divide(iterator, self.world)
-        return {name: self._divided[id(iterator)][1] for name, iterator in iters.items()}
+        return {name: divide(it, self.world, self._divided) for name, it in iters.items()}
 
     def _refuse_others(self, iters: Mapping[str, Any], hooks: Sequence[Any]) -> None:
-        new = {name: it for name, it in iters.items() if id(it) not in self._divided}
+        new = {name: it for name, it in iters.items() if is_new(it, self._divided)}
         digests: dict[str, Any] = {f"the data {n!r}": digest_of_data(it) for n, it in new.items()}
         digests.update((f"the hook {hook.__name__!r}", digest_of_hook(hook)) for hook in hooks)
         digests["the order of the hooks"] = tuple(hook.__name__ for hook in hooks)
@@ -86,10 +83,20 @@ class MpiTeam(Team):
                 accumulation.set_state({"given": given, "sequences": 0})
         return part or {"data": take_part(pending["data"], self.rank, self.size)}
 
-    def start(self, net: Any, part: Mapping[str, Any] | None) -> None:
+    def adopt(self, stepper: Any) -> None:
+        if stepper.reducer is not self.reducer:
+            stepper.reducer = self.reducer
+
+    @contextlib.contextmanager
+    def start(self, net: Any, part: Mapping[str, Any] | None) -> Iterator[None]:
         """Give every rank random numbers of its own, and synchronize batch normalization."""
-        if self.synchronize_batch_norm:
-            synchronize(net, self.reducer)
+        self._start_numbers(net, part)
+        with contextlib.ExitStack() as stack:
+            if self.synchronize_batch_norm:
+                stack.enter_context(synchronized(net, self.reducer))
+            yield
+
+    def _start_numbers(self, net: Any, part: Mapping[str, Any] | None) -> None:
         if part is not None and "persistent" in part:
             set_generator_states(net, part["generators"], f"the part of rank {self.rank}")
             put_values(net, part["persistent"])
@@ -102,6 +109,8 @@ class MpiTeam(Team):
 
     def step(self, stepper: Any, is_idle: bool, signal: str | None) -> None:
         """Do a step; with an empty part it does not change the statistics of this rank."""
+        if self.reducer.stepper is not stepper:  # a hook has set one that had started before
+            self.reducer.start(stepper)
         stepper.is_idle = is_idle
         self.reducer.signal = 0 if signal is None else int(signals.Signals[signal])
         if not is_idle:
@@ -206,7 +215,6 @@ def distribute(
     reducer = Reducer(world, check_every, slice_bytes)
     team = MpiTeam(reducer, synchronize_batch_norm)
     if isinstance(trainer, Trainer):
-        trainer.stepper.reducer = reducer
         trainer.team = team
         trainer.verbose = trainer.verbose and team.rank == 0
     else:

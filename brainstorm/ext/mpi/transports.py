@@ -65,7 +65,7 @@ class PinnedTransport(HostTransport):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self._driver = require("pycuda.driver", "cuda")
-        self._free: dict[int, list[np.ndarray]] = {}  # by size
+        self._free: dict[Any, list[np.ndarray]] = {}  # by size and dtype
 
     def start_sum(self, array: Array) -> Any:
         """Copy the array to the host and start to sum."""
@@ -86,7 +86,8 @@ class PinnedTransport(HostTransport):
 
     def _download(self, array: Array) -> np.ndarray:
         """Return a copy in memory that is reserved for this array until it is uploaded."""
-        size, free = int(array.size), self._free.setdefault(int(array.size), [])
+        size = int(array.size)
+        free = self._free.setdefault((size, array.dtype), [])
         place = free.pop() if free else self._driver.pagelocked_empty((size,), array.dtype)
         array.device.synchronize()
         self._driver.memcpy_dtoh(place, address(array))
@@ -94,7 +95,7 @@ class PinnedTransport(HostTransport):
 
     def _upload(self, place: np.ndarray, array: Array) -> None:
         self._driver.memcpy_htod(address(array), place)
-        self._free[place.size].append(place)
+        self._free[place.size, place.dtype].append(place)
 
 
 def choose_transport(world: World, handler: Any) -> HostTransport | NcclTransport:

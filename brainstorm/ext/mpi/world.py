@@ -103,8 +103,13 @@ class World:
 
     def share(self, value: Any) -> Any:
         """Return the Python object of rank 0."""
-        first, *_ = self.gather(None if self.rank else value)
-        return first if self.rank else value
+        content = bytearray() if self.rank else bytearray(self.mpi.pickle.dumps(value))
+        size = np.array([len(content)])
+        self.broadcast(size)
+        if self.rank:
+            content = bytearray(size[0])
+        self.broadcast(content)
+        return self.mpi.pickle.loads(content) if self.rank else value
 
     # -- waiting ----------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import io
+import itertools
 import json
 import os
 import signal
@@ -22,6 +23,7 @@ from brainstorm.ext.mpi import world
 from brainstorm.hooks import (
     AverageWeights,
     EarlyStopper,
+    Hook,
     MonitorScores,
     SaveBestNetwork,
     SaveCheckpoint,
@@ -56,11 +58,11 @@ def make_data(count=26, batch_size=10, noise=0.0, masked=False):
     return AddGaussianNoise(batches, {"default": noise}) if noise else batches
 
 
-def make_net(dropout=0.0, masked=False):
+def make_net(dropout=0.0, masked=False, size=8):
     shapes = {"default": ("T", "B", 6), "targets": ("T", "B", 1)}
     inp = Input({**shapes, "mask": ("T", "B", 1)} if masked else shapes)
     norm, projection = BatchNorm(name="Norm"), FullyConnected(3, "linear", name="Projection")
-    wire_loss(inp, chain(inp, FullyConnected(8, "tanh"), norm, Dropout(dropout), projection))
+    wire_loss(inp, chain(inp, FullyConnected(size, "tanh"), norm, Dropout(dropout), projection))
     if masked:
         inp - "mask" >> "mask" - norm
     hits = projection >> Accuracy(name="Hits")
@@ -138,6 +140,52 @@ def train(options, batches_per_update=1, clip=None, masked=False, count=23):
     evaluated = json.loads(trainer.evaluate(net, validation=test).to_json())
     W = net.get("Projection.parameters.W").tolist()
     return {**summary(trainer, net), "evaluated": evaluated, "W": W}
+
+
+def alone_after(options):
+    """The parameters after rank 0 trains on alone, and those of a network that no team trained."""
+    bs.global_rnd.set_seed(5)
+    net, found = make_net(), []
+    trainer, _ = make_trainer(1, timeout=5, **options)
+    trainer.train(net, make_data())
+    for each in (net, net.copy()) if RANK == 0 else ():
+        alone, data = bs.Trainer(SgdStepper(0.1)), make_data()
+        alone.add_hook(StopAfterEpoch(1))
+        data.rnd.set_seed(3)
+        alone.train(each, data)
+        found.append(each.get("parameters").tolist())
+    return found
+
+
+class SetStepper(Hook):
+    """Sets one stepper after the other, in turn."""
+
+    role = "editor"
+
+    def __init__(self, steppers):
+        super().__init__()
+        self.steppers = itertools.cycle(steppers)
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        self.trainer.stepper = next(self.steppers)
+
+
+def other_steppers():
+    """Train with steppers that are set before a training, and by a hook in it."""
+    bs.global_rnd.set_seed(5)
+    net, found = make_net(), []
+    trainer, _ = make_trainer(1, synchronize_batch_norm=True, check_every=1)
+    started = SgdStepper(0.2)
+    started.start(net)  # alone
+    setter = SetStepper([MomentumStepper(0.2, 0.9), started])
+    for epochs, change in ((1, None), (2, None), (6, setter)):
+        trainer.stepper = MomentumStepper(0.1, 0.9)
+        if change:
+            trainer.add_hook(change)
+        trainer.hooks["StopAfterEpoch"].max_epochs = epochs
+        trainer.train(net, make_data(22))  # the last batch has nothing for rank 2
+        found.append(summary(trainer, net))
+    return found
 
 
 def random_numbers():
@@ -266,8 +314,6 @@ def differ(what, *ranks):
         with contextlib.suppress(KeyError), mpi.find_world().working():
             raise KeyError("on all ranks")
     trainer, _ = make_trainer(1, stepper=MomentumStepper())
-    if what == "networks":
-        trainer.stepper.start(bs.tools.create_net_from_spec("classification", 3 + is_other, 3, ""))
     data, valid = make_data(), make_data(7, 4)
     if what == "data" and is_other:  # as long, in another order
         data.data = {name: array[:, ::-1].copy() for name, array in data.data.items()}
@@ -285,8 +331,9 @@ def differ(what, *ranks):
             trainer.add_hook(hook)
     if what == "files":  # which only rank 0 writes
         trainer.add_hook(SaveNetwork(f"{os.devnull}-{RANK}", interval=5))
-    trainer.train(make_net(), data, valid=valid)
-    return summary(trainer, trainer.net)["updates"]
+    net = make_net(size=8 + (what == "networks" and is_other))
+    trainer.train(net, data, valid=valid)
+    return summary(trainer, net)["updates"]
 
 
 def leave_before(how):

@@ -106,7 +106,7 @@ def test_ranks_with_other_data_hooks_or_networks_are_named_at_the_start():
     calls = *DIFFERENCES, ("networks", 1), ("failed",), ("files", 1)
     networks = (
         "TrainingError: Reducer.start: expected the same network and stepper on all ranks, got on "
-        "rank 0 {'parameters': 12, 'velocity': 12}, on rank 1 {'parameters': 15, 'velocity': 15}."
+        "rank 0 {'parameters': 99, 'velocity': 99}, on rank 1 {'parameters': 111, 'velocity': 111}."
     )
     values = run_job(3, "repeated", "differ", *calls).values
     assert values == 3 * [[*map(different, DIFFERENCES.values()), networks, 3, 3]]

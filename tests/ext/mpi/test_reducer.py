@@ -114,6 +114,22 @@ def test_slices_start_from_the_last_layer_on_and_give_the_same(monkeypatch):
         assert sizes == 6 * ([3 + 18, 6 + 30, 5 + 20] if slice_bytes == 1 else [found.size])
 
 
+def test_slices_are_sent_in_the_steps_of_their_stepper_only(monkeypatch):
+    _, stepper = train(monkeypatch, slice_bytes=1)
+    net, summed, other = stepper.net, stepper.reducer.world.summed, MomentumStepper(0.1, 0.9)
+    summed.clear()
+    other.start(net)
+    other.run()
+    net.backward_pass()
+    assert not summed
+    stepper.run()
+    assert len(summed) == 3
+    stepper.accumulation = GradientAccumulation(2)
+    for _ in range(2):
+        stepper.run()
+    assert [array.size for array in summed[3:]] == [net.parameters_size]
+
+
 @pytest.mark.parametrize(
     ("what", "part"),
     [("accumulation", GradientAccumulation(2)), ("loss_scaling", LossScaling())],

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from brainstorm.data_iterators import AddGaussianNoise, Minibatches, SequenceChunks
-from brainstorm.ext.mpi.shards import divide
+from brainstorm.data_iterators import AddGaussianNoise, Minibatches, SequenceChunks, Wrapper
+from brainstorm.ext.mpi.shards import divide, is_new
 from tests.data_iterators.iterating import NUMBERS, N, iterators_of_every_kind, store_sequences
 from tests.ext.mpi.fakes import FakeWorld
 
@@ -71,6 +71,41 @@ def test_wrappers_work_on_the_part_with_numbers_of_their_own():
     assert (first.shape[1], second.shape[1]) == (4, 3)
     assert not np.isclose(first[:, :3], second).any()
     np.testing.assert_array_equal(noise(1), second)
+
+
+class Shift(Wrapper):
+    """Adds a strength that scripts may change, and counts its arrays."""
+
+    strength, count = 0.0, 0
+
+    def transform(self, name, array):
+        self.count += 1
+        return array + self.strength
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_wrappers_get_what_is_set_between_two_trainings(rank):
+    known, world = {}, FakeWorld(rank, 2)
+    inner, other = (Minibatches(N, False, default=x + 0 * NUMBERS) for x in (0, 5))
+    wrapper = AddGaussianNoise(Shift(inner, {"default": None}), {"default": 0.0})
+
+    def first_value():
+        return next(divided())["default"][0, 0]
+
+    divided = divide(wrapper, world, known)
+    rnd = divided.rnd
+    assert first_value() == 0
+    wrapper.iter.strength = 2.0
+    assert divide(wrapper, world, known) is divided
+    assert first_value() == 2
+    assert not is_new(wrapper, known)
+    wrapper.iter.iter = other
+    assert is_new(wrapper, known)  # so that it is compared with that of other ranks
+    divide(wrapper, world, known)
+    assert not is_new(wrapper, known)
+    assert first_value() == 7
+    assert divided.rnd is rnd
+    assert divided.iter.count == 3  # what it counts itself goes on
 
 
 def test_gathering_reaches_the_ranks_through_wrappers():

@@ -52,6 +52,22 @@ def test_losses_do_not_depend_on_the_number_of_ranks(ranks):
         np.testing.assert_allclose(result["own loop"], expected["own loop"], atol=1e-6)
 
 
+def test_steppers_that_are_set_later_or_by_a_hook_learn_from_all_ranks():
+    results, expected = run_job(3, "other_steppers").values, alone("other_steppers")
+    assert results[0] == results[1] == results[2]
+    for result, whole in zip(results[0], expected, strict=True):
+        assert_close(result["logs"], whole["logs"])
+
+
+@pytest.mark.parametrize(
+    "options", [{"synchronize_batch_norm": True}, {"slice_bytes": 64}], ids=str
+)
+def test_a_network_is_left_as_if_no_team_had_trained_it(options):
+    (found, expected), nothing = run_job(2, "alone_after", options).values
+    assert found == expected
+    assert nothing == []
+
+
 def test_the_example_trains_as_one_process_and_speaks_on_rank_0():
     kinds = ("mlp", "cnn", "lstm")
     results, expected = run_job(2, "example", *kinds).values, alone("example", *kinds)

@@ -22,8 +22,8 @@ from tests.ext.mpi.fakes import FakeWorld
 class DeviceArray:
     """Memory that NumPy does not reach, but for the fakes."""
 
-    def __init__(self, values, index=0):
-        self.memory = np.array(values, np.float32)
+    def __init__(self, values, index=0, dtype=np.float32):
+        self.memory = np.array(values, dtype)
         self.size, self.shape, self.dtype = self.memory.size, self.memory.shape, self.memory.dtype
         self.synchronized = 0
         self.device = SimpleNamespace(index=index, synchronize=self._synchronize)
@@ -142,6 +142,15 @@ def test_pinned_memory_is_made_once_and_brings_the_sum_back(driver):
     assert driver.made == [((4,), "float32")]
     assert array.synchronized == 3
     assert len(world.broadcasts) == 1
+
+
+def test_memory_for_one_type_is_not_used_for_another(driver):
+    transport = PinnedTransport(FakeWorld(0, 2))
+    for dtype in (np.float32, np.float64, np.float32):
+        array = DeviceArray([1, 2, 3], dtype=dtype)
+        transport.sum(array)
+        np.testing.assert_array_equal(array.memory, [2, 4, 6])
+    assert driver.made == [((3,), "float32"), ((3,), "float64")]
 
 
 def test_slices_of_one_size_that_are_under_way_have_memory_of_their_own(driver):

@@ -1,5 +1,6 @@
 """Training steps as CUDA graphs: the same bits as operation by operation, and nothing but them."""
 
+import contextlib
 import gc
 from functools import partial
 
@@ -210,6 +211,9 @@ class Queued:
 
     def begin(self, sequences):
         pass
+
+    def passes(self):
+        return contextlib.nullcontext()
 
     def reduce_in_step(self, handler):
         handler.call(self._double, is_queued=True)
