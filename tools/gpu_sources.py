@@ -133,7 +133,7 @@ def _recurrences(size: int) -> Iterator[Kernel]:
         (piece,) = _pieces(activation_formula("tanh").program(out), out, [out], False)
         parts = [ProductPart(device, product), LoopsPart([split(piece.walks[0], (rows, n))])]
         moves = [(0, move, 0), (0,) * len(parts[1].pointers)]
-        yield Recurrence(device, rows, 9, parts, moves).launch(()).kernel
+        yield Recurrence(device, rows, 9, parts, moves).launch().kernel
 
 
 def _array(type_: str) -> Any:
@@ -151,4 +151,4 @@ def _pieces(
     for part, places in bound.placed(given):
         if isinstance(part, Loops):
             for walk in walks_of(part, places):
-                yield Piece.of_loop(walk, (bound, outputs))
+                yield Piece.of_loop(walk)

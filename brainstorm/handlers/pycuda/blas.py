@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from brainstorm.errors import DeviceError, HandlerValidationError, MissingDependencyError
-from brainstorm.handlers.pycuda.driver import Device, Memory, destroy_with
+from brainstorm.handlers.pycuda.driver import Device, destroy_with
 from brainstorm.handlers.pycuda.libraries import load_library
 
 #: Bytes of workspace for cuBLAS, which must not allocate while a graph is captured; results depend
@@ -84,7 +84,7 @@ class CtypesBlas:
 
     def __init__(self, device: Device, compute: str) -> None:
         self._library = _load_cublas()
-        self._workspace = Memory(device, WORKSPACE)
+        self._workspace = device.scratch("cuBLAS", WORKSPACE)
         mode = _TF32_MATH if compute == "tf32" else _DEFAULT_MATH
         self._small, self._large = (
             self._handle(device, mode, size) for size in (SMALL_WORKSPACE, WORKSPACE)

@@ -117,7 +117,7 @@ class Building:
         if out.size:
             check_count(function, out.size)
             walk = element_walk(function, sources, out, numbers, sizes, axes, add)
-            self.pieces.append(Piece.of_loop(walk, None))
+            self.pieces.append(Piece.of_loop(walk))
 
     def launch(
         self, launch: Launch, arrays: Arrays, reads: Arrays = (), product: Product | None = None
@@ -129,7 +129,7 @@ class Building:
         read, written = (
             [byte_span(array.address, array.shadow) for array in given] for given in (reads, arrays)
         )
-        self.pieces.append(Piece(read, written, launch.keep, launch=launch, product=product))
+        self.pieces.append(Piece(read, written, launch=launch, product=product))
 
     def program(
         self, its_formula: Formula, inputs: Arrays, outputs: Arrays, accumulate: bool = False
@@ -224,12 +224,12 @@ class Building:
         """Return an array, rounded to bfloat16; with rows, or stacks, that need not be adjacent."""
         half = self._half(array)
         result = half[..., : array.shape[-1]]
-        self.pieces.append(Piece.of_loop(converting_walk(array, result), half))
+        self.pieces.append(Piece.of_loop(converting_walk(array, result)))
         return result
 
     def widen(self, half: DeviceArray, array: DeviceArray, add: bool) -> None:
         """Add the conversion of bfloat16 to float32, or its addition to what is there."""
-        self.pieces.append(Piece.of_loop(converting_walk(half, array, add), half))
+        self.pieces.append(Piece.of_loop(converting_walk(half, array, add)))
 
     def _half(self, array: DeviceArray) -> DeviceArray:
         """Return memory for what a matrix, or a stack, is rounded to.

@@ -152,7 +152,7 @@ _left: defaultdict[int, list[Any]] = defaultdict(list)
 
 
 def leave_with(owner: Any, device: Device, *things: Any) -> None:
-    """Destroy PyCUDA's streams, events and pinned memory some time after their owner.
+    """Destroy PyCUDA's streams and events some time after their owner.
 
     That is at the next allocation. The garbage collector may collect the owner in any thread, but
     PyCUDA can only destroy objects in the thread that created the context.

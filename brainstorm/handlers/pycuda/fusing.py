@@ -31,7 +31,6 @@ class Piece(NamedTuple):
     Attributes:
         reads: What is read.
         writes: What is written, and may be read as well.
-        keep: What must not go before it is launched.
         group: The loops.
         walks: The loops as they were before they became a group.
         launch: The launch, if there are no loops.
@@ -40,17 +39,16 @@ class Piece(NamedTuple):
 
     reads: Sequence[Span]
     writes: Sequence[Span]
-    keep: Any
     group: Group = Group(())
     walks: tuple[Walk, ...] = ()
     launch: Launch | None = None
     product: Product | None = None
 
     @classmethod
-    def of_loop(cls, walk: Walk, keep: Any) -> Piece:
+    def of_loop(cls, walk: Walk) -> Piece:
         """Return the piece of a loop."""
         reads = len(walk.loop.reads)
-        return cls(walk.spans[:reads], walk.spans[reads:], keep, Group((walk,)), (walk,))
+        return cls(walk.spans[:reads], walk.spans[reads:], Group((walk,)), (walk,))
 
     @property
     def may_recur(self) -> bool:
@@ -75,7 +73,7 @@ class Piece(NamedTuple):
         if group is None:
             return None
         reads, writes = (*self.reads, *other.reads), (*self.writes, *other.writes)
-        return Piece(reads, writes, (self.keep, other.keep), group, walks)
+        return Piece(reads, writes, group, walks)
 
 
 def fused(pieces: Iterable[Piece]) -> list[Piece]:
@@ -93,7 +91,7 @@ def _in_parts(piece: Piece, placed: Sequence[Piece]) -> list[Piece]:
     writers = (other.walks for other in near if meet(other.writes, piece.reads))
     for before in next(writers, ()):
         if parts := in_parts(piece.walks[0], before):
-            return [Piece.of_loop(part, piece.keep) for part in parts]
+            return [Piece.of_loop(part) for part in parts]
     return [piece]
 
 
@@ -158,7 +156,7 @@ def launched(device: Device, piece: Piece) -> Launch:
     if piece.launch is not None:
         return piece.launch
     walks, by_rows = piece.group
-    structure, keep = structure_of(piece.group), piece.keep
+    structure, parts = structure_of(piece.group), None
     addresses = [address for walk in walks for address in walk.pointers]
     lead = next((walk for walk in walks if walk.reductions), walks[0])
     if by_rows:
@@ -167,12 +165,12 @@ def launched(device: Device, piece: Piece) -> Launch:
         blocks = blocks_of(lead.loop, lead.sizes)
         if shares(lead.loop):
             results = sum(walk.reductions for walk in walks) * lead.results
-            parts = device.scratch("parts", 8 * results * blocks.chunks)
+            chunks = blocks.chunks if blocks.chunks > 1 else 0  # one needs no place for its result
+            parts = device.scratch("parts", 8 * results * chunks)
             addresses += [parts.address, device.tickets.address]
-            keep = [keep, parts, device.tickets]
     form, numbers = packed_numbers(walks, structure)
     data = struct.pack(f"{len(addresses)}P{form}0P", *addresses, *numbers)
     count = -(-blocks.grid // structure.lanes)
     grid = looping_blocks(device, count) if blocks.chunks == 1 else count, blocks.chunks
     block = blocks.x, blocks.y, 1
-    return packed_launch(device, loop_kernel(structure), grid, block, data, keep)
+    return packed_launch(device, loop_kernel(structure), grid, block, data, parts)

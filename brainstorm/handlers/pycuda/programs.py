@@ -34,10 +34,10 @@ class DeviceExecutor(Executor):
         read, written = ([array.shadow for array in arrays] for arrays in (inputs, outputs))
         given = [array.address for array in (*inputs, *outputs)]
         bound = self.bound(read, written, tuple(map(bool, accumulate)), given)
+        build.kept.append(bound)
         for part, places in bound.placed(given):
             if isinstance(part, Loops):
-                build.pieces += [Piece.of_loop(walk, bound) for walk in walks_of(part, places)]
+                build.pieces += [Piece.of_loop(walk) for walk in walks_of(part, places)]
             else:
-                build.kept.append(bound.buffers)
                 arrays = (DeviceArray(self._device, None, view) for view in places)
                 build_step(build, part, *arrays)

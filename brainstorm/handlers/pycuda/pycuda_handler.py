@@ -188,7 +188,7 @@ class PyCudaHandler(Lowering):
             super().call(function)
             return
         building, everything = Building(self, "queued"), [(0, 2**64)]
-        building.pieces.append(Piece([], everything, None, launch=Launch(None, function)))
+        building.pieces.append(Piece([], everything, launch=Launch(None, function)))
         self.execute((building,), "queued")
 
     def loop(self, steps: Sequence[int], body: Callable[[int], None]) -> None:

@@ -50,7 +50,7 @@ def has_few_rows(device: Device, p: Product) -> bool:
 
 def product_launch(device: Device, p: Product) -> Launch:
     """Return the launch of a product of few rows."""
-    return Recurrence(device, p.m, 1, [ProductPart(device, p)], [(0, 0, 0)]).launch(())
+    return Recurrence(device, p.m, 1, [ProductPart(device, p)], [(0, 0, 0)]).launch()
 
 
 def recurrences(device: Device, pieces: Sequence[Piece]) -> list[Piece]:
@@ -224,7 +224,7 @@ class Recurrence:
             stays = before == blocks and not is_last and self._stays_in_columns(place)
             yield (before := 1 if stays else blocks)
 
-    def launch(self, keep: Any) -> Launch:
+    def launch(self) -> Launch:
         """Return the launch of all steps."""
         team, texts, begin, calls, values, used = self._team, [], [], [], [self.steps], 0
         for k, (part, kept) in enumerate(zip(self.parts, self._kept(team), strict=True)):
@@ -244,14 +244,13 @@ class Recurrence:
         kernel = _kernel(kind, team, self.terms, tuple(texts), tuple(begin), tuple(calls))
         grid, block = (self.rows * team.blocks, 1), (team.threads, 1, 1)
         data = struct.pack(self._format, *values)
-        return packed_launch(self.device, kernel, grid, block, data, keep, 4 * used)
+        return packed_launch(self.device, kernel, grid, block, data, shared=4 * used)
 
     def piece(self, run: Sequence[Piece]) -> Piece:
         """Return the launch of all steps, given the pieces that it does."""
-        keep = [piece.keep for piece in run]
         reads = [span for piece in run for span in piece.reads]
         writes = [span for piece in run for span in piece.writes]
-        return Piece(reads, writes, keep, launch=self.launch(keep))
+        return Piece(reads, writes, launch=self.launch())
 
 
 def _moves(

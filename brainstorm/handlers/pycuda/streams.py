@@ -66,7 +66,7 @@ def generate_probability_mask(
 def _draw(
     build: Building, kernel: str, stream: DeviceStream | None, numbers: Any, out: DeviceArray
 ) -> None:
-    state = (stream or build.handler.stream).state
+    state = build.constant((stream or build.handler.stream).state)
     target = build.target(out)
     build.kernel(kernel, -(-out.size // 4), state, *numbers, target, out.size)
     build.kernel("advance_random", 1, state, out.size)

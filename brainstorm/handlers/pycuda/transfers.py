@@ -18,6 +18,7 @@ from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.driver import (
     Device,
     Memory,
+    destroy_with,
     guarded,
     leave_with,
     load_driver,
@@ -38,9 +39,10 @@ _SENT = frozenset(map(np.dtype, ("bool", "uint8", "int8", "uint16", "int16", "fl
 
 def _pinned(size: int, device: Device) -> np.ndarray:
     with pushed(device.context):
-        memory: np.ndarray = guarded(
+        memory: Any = guarded(
             "pinned memory", load_driver().pagelocked_empty, size, np.dtype(np.uint8)
         )
+    destroy_with(memory, device, memory.base.free)
     return memory
 
 
@@ -74,15 +76,14 @@ class _Staging:
         self.host = np.empty(0, np.uint8)
         self.memory: Memory | None = None
 
-    def filled(self, values: np.ndarray, device: Device) -> np.ndarray:
+    def filled(self, values: np.ndarray, device: Device) -> tuple[np.ndarray, Memory]:
         """Return the part on the host filled with the values, after earlier ones were sent."""
         guarded("waiting for a copy to the GPU", self.sent.synchronize)
-        if self.host.size < values.nbytes:
-            self.host = _pinned(values.nbytes, device)
-            self.memory = Memory(device, values.nbytes)
+        if self.memory is None or self.host.size < values.nbytes:
+            self.host, self.memory = _pinned(values.nbytes, device), Memory(device, values.nbytes)
         part = self.host[: values.nbytes]
         np.copyto(part, values.reshape(-1).view(np.uint8))
-        return part
+        return part, self.memory
 
 
 class Uploads:
@@ -127,7 +128,7 @@ class Uploads:
 
     def _copy(self, source: DeviceArray, target: DeviceArray) -> None:
         """Copy an array to another one of any dtype."""
-        launch = launched(self._device, Piece.of_loop(copying_walk(source, target), None))
+        launch = launched(self._device, Piece.of_loop(copying_walk(source, target)))
         load(modules_of(self._device.index), self._device, [launch])
         guarded("converting on the GPU", launch.run)
 
@@ -135,8 +136,7 @@ class Uploads:
         device = self._device
         self._staging.reverse()
         staging = self._staging[0]
-        part, memory = staging.filled(values, device), staging.memory
-        assert memory is not None
+        part, memory = staging.filled(values, device)
         device.copies.wait_for_event(staging.used)
         guarded("copying to the GPU", self._send, memory.address, part, device.copies)
         staging.sent.record(device.copies)

@@ -172,6 +172,8 @@ def test_random_numbers_go_on_from_replay_to_replay(handler):
     out, expected = handler.zeros((4,)), handler.zeros((4,))
     with handler.tracing(runs=False) as trace:
         handler.fill_gaussian(0.0, 1.0, out, stream)
+    del stream  # only the trace has it
+    handler.new_lane().clear()
     for _ in range(3):
         trace.replay()
         handler.fill_gaussian(0.0, 1.0, expected, same)

@@ -1,8 +1,11 @@
 """From the host to the GPU: every dtype and size, in order, and without waiting."""
 
+import threading
+
 import numpy as np
 import pytest
 
+from brainstorm.errors import OutOfMemoryError
 from brainstorm.handlers import PyCudaHandler
 from brainstorm.handlers.pycuda import transfers
 
@@ -76,3 +79,32 @@ def test_the_next_batch_goes_up_while_this_one_is_computed(handler, shim):
     handler.set_from_numpy(array, values)
     counts = shim.counters()
     assert counts["blocking_copies"] == counts["dtoh"] == 0
+
+
+@pytest.mark.filterwarnings("error")
+def test_after_running_out_of_memory_arrays_go_up_as_before_from_any_thread(shim):
+    handler = PyCudaHandler(seed=1)
+    small, large = handler.zeros((10_000,)), handler.zeros((3_000_000,))
+    values = np.arange(3_000_000, dtype=np.float32)
+    for _ in range(2):
+        handler.set_from_numpy(small, values[:10_000])
+    shim.set_option("memory", 16 << 20)
+    for _ in range(2):
+        with pytest.raises(OutOfMemoryError):
+            handler.set_from_numpy(large, values)
+    shim.set_option("memory", 1 << 30)
+    thread = threading.Thread(target=lambda: handler.set_from_numpy(large, values))
+    thread.start()
+    thread.join()
+    np.testing.assert_array_equal(large.get(), values)
+
+
+def test_all_handlers_of_a_gpu_share_its_scratch_memory(shim):
+    handler = PyCudaHandler(seed=1)
+    before = shim.counters()["live_bytes"]
+    others = [PyCudaHandler(seed=1) for _ in range(3)]
+    assert shim.counters()["live_bytes"] - before < 1000 * len(others)
+    x, out = handler.zeros((100_000, 2)), handler.zeros((100_000, 1))
+    before = shim.counters()["live_bytes"]
+    handler.sum_t(x, 1, out)
+    assert shim.counters()["live_bytes"] - before < 1000
