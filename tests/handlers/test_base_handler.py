@@ -197,6 +197,18 @@ def test_copies_continue_the_random_stream(kind):
         np.testing.assert_array_equal(handler.get_numpy_copy(ours), new.get_numpy_copy(theirs))
 
 
+def test_copies_keep_what_subclasses_and_users_set(kind):
+    class Named(kind):
+        def __init__(self, name):
+            super().__init__(seed=1)
+            self.name = name
+
+    handler = Named("mine")
+    handler.causal_rows = 7
+    copied = copy.deepcopy(handler)
+    assert (copied.name, copied.causal_rows) == ("mine", 7)
+
+
 def test_arrays_have_the_byte_order_of_the_machine(kind):
     handler, values = kind(), np.arange(6, dtype=">f4")
     array = handler.create_from_numpy(values)
