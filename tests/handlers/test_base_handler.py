@@ -187,6 +187,17 @@ def test_the_same_seed_gives_the_same_numbers_also_that_of_the_global_generator(
         assert not np.array_equal(draw(3, is_global), draw(4, is_global))
 
 
+def test_the_stream_of_a_handler_can_be_replaced(kind):
+    handler = kind(seed=1)
+    out, found = handler.zeros(9), []
+    handler.fill_gaussian(0.0, 1.0, out)
+    handler.stream = handler.create_random_stream(5)
+    for stream in (None, handler.create_random_stream(5)):
+        handler.fill_gaussian(0.0, 1.0, out, stream)
+        found.append(handler.get_numpy_copy(out))
+    np.testing.assert_array_equal(*found)
+
+
 def test_copies_continue_the_random_stream(kind):
     handler = kind(seed=3)
     for new in (copy.deepcopy(handler), pickle.loads(pickle.dumps(handler))):

@@ -73,6 +73,8 @@ class PyCudaHandler(Lowering):
 
     Attributes:
         context: ``'cuda:0'`` and the like.
+        stream: The random stream of operations that are given none. A trace keeps the stream that
+            it was recorded with.
     """
 
     array_type = DeviceArray
@@ -154,6 +156,15 @@ class PyCudaHandler(Lowering):
     @property
     def memo(self) -> Memo:
         return self._memo
+
+    @property
+    def stream(self) -> Any:
+        return self._stream
+
+    @stream.setter
+    def stream(self, stream: Any) -> None:
+        self._stream = stream
+        self._evict(self.memo.forget)  # calls have the address of the stream before
 
     def _build_calls(
         self, name: str, builder: Callable[..., Any], arguments: Mapping[str, Any]
