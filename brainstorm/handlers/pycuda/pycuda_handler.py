@@ -73,8 +73,6 @@ class PyCudaHandler(Lowering):
 
     Attributes:
         context: ``'cuda:0'`` and the like.
-        stream: The random stream of operations that are given none. A trace keeps the stream that
-            it was recorded with.
     """
 
     array_type = DeviceArray
@@ -159,6 +157,7 @@ class PyCudaHandler(Lowering):
 
     @property
     def stream(self) -> Any:
+        """The random stream of operations without one; a trace keeps that of its recording."""
         return self._stream
 
     @stream.setter
