@@ -187,6 +187,17 @@ def test_the_same_seed_gives_the_same_numbers_also_that_of_the_global_generator(
         assert not np.array_equal(draw(3, is_global), draw(4, is_global))
 
 
+def test_the_stream_of_a_handler_can_be_replaced(kind):
+    handler = kind(seed=1)
+    out, found = handler.zeros(9), []
+    handler.fill_gaussian(0.0, 1.0, out)
+    handler.stream = handler.create_random_stream(5)
+    for stream in (None, handler.create_random_stream(5)):
+        handler.fill_gaussian(0.0, 1.0, out, stream)
+        found.append(handler.get_numpy_copy(out))
+    np.testing.assert_array_equal(*found)
+
+
 def test_copies_continue_the_random_stream(kind):
     handler = kind(seed=3)
     for new in (copy.deepcopy(handler), pickle.loads(pickle.dumps(handler))):
@@ -195,6 +206,18 @@ def test_copies_continue_the_random_stream(kind):
         handler.fill_gaussian(0.0, 1.0, ours, stream)
         new.fill_gaussian(0.0, 1.0, theirs)
         np.testing.assert_array_equal(handler.get_numpy_copy(ours), new.get_numpy_copy(theirs))
+
+
+def test_copies_keep_what_subclasses_and_users_set(kind):
+    class Named(kind):
+        def __init__(self, name):
+            super().__init__(seed=1)
+            self.name = name
+
+    handler = Named("mine")
+    handler.causal_rows = 7
+    copied = copy.deepcopy(handler)
+    assert (copied.name, copied.causal_rows) == ("mine", 7)
 
 
 def test_arrays_have_the_byte_order_of_the_machine(kind):

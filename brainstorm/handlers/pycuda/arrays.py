@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from copy import deepcopy
 from ctypes import c_char_p, c_int32, c_void_p
 from typing import Any, NoReturn
 
@@ -205,14 +206,33 @@ class DeviceArray:
     def __dlpack_device__(self) -> tuple[int, int]:
         return 2, self.device.index  # kDLCUDA
 
-    def __dlpack__(self, *, stream: int | None = None, **_: Any) -> Any:
+    def __dlpack__(
+        self, *, stream: int | None = None, max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None, copy: bool | None = None,
+    ) -> Any:  # fmt: skip
         """Return a capsule for ``from_dlpack``, after waiting for pending operations.
 
         NumPy creates it, with its deleter, as if the memory were the host's.
 
+        Args:
+            stream: Has no effect, since nothing is pending.
+            max_version: Has no effect: the capsule has no version, which all consumers accept.
+            dl_device: The GPU, or (1, 0) for a copy in the memory of the host.
+            copy: Whether to copy; None: if it must be.
+
         Raises:
+            BufferError: The device is another one, or cannot use the memory without a copy.
             HandlerValidationError: Its strides are not whole elements, or DLPack lacks the dtype.
         """
+        if dl_device == (1, 0) and copy is not False:
+            return self.get().__dlpack__()
+        if dl_device not in (None, self.__dlpack_device__()):
+            raise BufferError(
+                f"{self!r}: device {dl_device} of DLPack cannot use its memory. Leave the device "
+                f"out, or copy it with get()."
+            )
+        if copy:
+            return deepcopy(self).__dlpack__()
         self.device.synchronize()
         array = array_at(self.address, self.shape, self.dtype, self.strides, self.memory)
         try:

@@ -93,7 +93,7 @@ class Building:
         """
         if not count:
             return
-        check_count(name, count)
+        check_count(name, max([count, *(x for x in arguments if isinstance(x, int))]))
         arrays = [x for x in arguments if isinstance(x, DeviceArray)]
         types = ["P" if x is None or isinstance(x, DeviceArray) else "i" for x in arguments]
         data = struct.pack("".join(types), *(getattr(x, "address", x) or 0 for x in arguments))

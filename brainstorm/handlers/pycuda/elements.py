@@ -10,6 +10,7 @@ import numpy as np
 from brainstorm.handlers.binding import copying_loop
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.groups import Walk
+from brainstorm.handlers.pycuda.launches import check_count
 from brainstorm.handlers.pycuda.modules import file_with
 from brainstorm.optree.loops import C_TYPES, Line, Loop, Read, Write
 
@@ -32,6 +33,7 @@ def element_walk(
     sizes: Sequence[int], axes: Sequence[int], add: bool,
 ) -> Walk:  # fmt: skip
     """Return the loop of `Building.elements`."""
+    check_count(function, max(numbers, default=0))
     given = [source for source in sources if source is not None]
     pointers = iter(range(len(given)))
     names = [f"c{k}" for k in range(len(numbers))]

@@ -42,6 +42,11 @@ COMPUTE = ("f32", "tf32", "bf16")
 #: The arguments that a description has unless they have these values.
 _USUAL = {"device": 0, "compute": "f32", "cublas": "ctypes"}
 
+#: The attributes that `_connect` creates and that copies do not take over; nor the constants.
+_CONNECTED = {
+    "_device", "_modules", "_blas", "_cudnn", "_memo", "_halves", "EMPTY", "_flag", "_constants",
+}  # fmt: skip
+
 _not_finite = formula(lambda a: fn.sum(fn.not_equal(a - a, 0.0), None, False))
 
 
@@ -85,6 +90,7 @@ class PyCudaHandler(Lowering):
                 f"PyCudaHandler(device): expected the number of a GPU, got {shown(device)}"
             )
         device = int(device)
+        self._options: dict[str, Any]
         self._options = {"device": device, "compute": compute, "cublas": cublas}
         for name, choices in (("compute", COMPUTE), ("cublas", tuple(PROVIDERS))):
             if self._options[name] not in choices:
@@ -92,32 +98,35 @@ class PyCudaHandler(Lowering):
                     f"PyCudaHandler({name}): expected one of {', '.join(map(repr, choices))}, got "
                     f"{self._options[name]!r}"
                 )
-        self._device, self._compute = find_device(device), compute
-        self._modules = modules_of(device)
-        self._blas = PROVIDERS[cublas](self._device, compute)
-        self._cudnn = Cudnn.found(self._device, compute)
+        self._compute = compute
+        self.dtype = np.dtype(np.float32)
+        self.context = f"cuda:{device}"
+        self._connect()
+        self.rnd = RandomState(seed)
+        self.stream = self.create_random_stream(self.rnd.generate_seed())
+
+    def _connect(self) -> None:
+        self._device = find_device(self._options["device"])
+        self._modules = modules_of(self._device.index)
+        self._blas = PROVIDERS[self._options["cublas"]](self._device, self._compute)
+        self._cudnn = Cudnn.found(self._device, self._compute)
         make_executor = functools.partial(DeviceExecutor, device=self._device)
         self._memo = Memo(make_executor, self._build_program)
         #: Memory to the matrices in it, by their places: what they are rounded to.
         self._halves: weakref.WeakKeyDictionary[Memory, dict[Any, DeviceArray]]
         self._halves = weakref.WeakKeyDictionary()
-
-        self.dtype = np.dtype(np.float32)
-        self.context = f"cuda:{device}"
-        self.rnd = RandomState(seed)
         self.EMPTY, self._flag = self.allocate(0), self.allocate(())
-        self.stream = self.create_random_stream(self.rnd.generate_seed())
 
     def __describe__(self) -> dict[str, Any]:
         chosen = {name: value for name, value in self._options.items() if value != _USUAL[name]}
         return {"@type": type(self).__name__, **chosen}
 
-    def __reduce__(self) -> Any:
-        return type(self), (None, *self._options.values()), (self.rnd, self.stream.get_state())
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: v for name, v in vars(self).items() if name not in _CONNECTED}
 
-    def __setstate__(self, state: tuple[Any, dict[str, Any]]) -> None:
-        self.rnd, stream = state
-        self.stream.set_state(stream)
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._connect()
 
     def info(self) -> dict[str, str]:
         from importlib.metadata import version  # slow to import
@@ -145,6 +154,16 @@ class PyCudaHandler(Lowering):
     @property
     def memo(self) -> Memo:
         return self._memo
+
+    @property
+    def stream(self) -> Any:
+        """The random stream of operations without one; a trace keeps that of its recording."""
+        return self._stream
+
+    @stream.setter
+    def stream(self, stream: Any) -> None:
+        self._stream = stream
+        self._evict(self.memo.forget)  # calls have the address of the stream before
 
     def _build_calls(
         self, name: str, builder: Callable[..., Any], arguments: Mapping[str, Any]

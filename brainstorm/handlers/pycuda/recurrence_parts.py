@@ -54,6 +54,7 @@ class ProductPart:
     """A product of a step.
 
     Attributes:
+        is_aligned: Whether four adjacent elements of the matrix can be read at once.
         form: What is the same in all steps.
         pointers: Addresses, which may move.
         arrays: What is accessed, in the order of the pointers.
@@ -67,7 +68,8 @@ class ProductPart:
 
     def __init__(self, device: Device, p: Product) -> None:
         self.product = p
-        self.form = p._replace(a=0, b=0, out=0)
+        self.is_aligned = p.b % 16 == 0 == p.ldb % 4
+        self.form = p._replace(a=0, b=int(self.is_aligned), out=0)
         self.pointers = p.a, p.b, p.out
         self.arrays, self.in_columns = _arrays_of(p), [False, False, True]
         self.numbers = "3i", [p.lda, p.ldb, p.ldc]
@@ -115,8 +117,7 @@ class ProductPart:
         p = self.product
         a, b, out = (f"(float *)(a.{name}.p[{k}] + step * a.{name}.d[{k}])" for k in range(3))
         sizes = p.n, self._units(team), p.k, self.sharing, team.blocks, team.threads
-        is_aligned = p.b % 16 == 0 == p.ldb % 4
-        flags = (str(flag).lower() for flag in (p.transb, is_aligned))
+        flags = (str(flag).lower() for flag in (p.transb, self.is_aligned))
         form = ", ".join((*map(str, sizes), *flags))
         begin, matrix = "", f"Matrix<{form}>{{{b}, a.{name}.n[1]}}"
         if kept is not None:

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from brainstorm.errors import HandlerValidationError
+from brainstorm.handlers.numpy_memory import array_at
+from brainstorm.handlers.pycuda.arrays import DeviceArray
 from tests.handlers.running import in_threads
 
 VALUES = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
@@ -149,6 +151,25 @@ def test_dlpack_of_repeated_and_of_no_elements_and_of_other_types(handler):
     assert Tensor.from_address(_consume(handler.zeros((0, 3)).__dlpack__())).data is None
     with pytest.raises(HandlerValidationError, match="DLPack has no such arrays. Copy it first."):
         handler.create_from_numpy(np.zeros(3, "M8[s]")).__dlpack__()
+
+
+def test_dlpack_copies_if_it_is_asked_to(handler):
+    array = handler.create_from_numpy(VALUES)
+    on_host = np.from_dlpack(array[:, 1:], device="cpu")
+    np.testing.assert_array_equal(on_host, VALUES[:, 1:])
+
+    capsule = array.__dlpack__(copy=True, dl_device=(2, 0))
+    tensor = Tensor.from_address(_consume(capsule))
+    assert (tensor.device_type, tensor.data == array.address) == (2, False)
+    shadow = array_at(tensor.data, VALUES.shape, VALUES.dtype)
+    copied = DeviceArray(array.device, None, shadow)
+    np.testing.assert_array_equal(copied.get(), VALUES)
+    tensor.deleter(ctypes.addressof(tensor))
+
+    assert Tensor.from_address(_consume(array.__dlpack__(copy=False))).data == array.address
+    for options in ({"dl_device": (1, 0), "copy": False}, {"dl_device": (2, 1)}):
+        with pytest.raises(BufferError, match=r"DLPack cannot use its memory. Leave the device"):
+            array.__dlpack__(**options)
 
 
 def test_a_capsule_that_nobody_takes_is_freed(handler):

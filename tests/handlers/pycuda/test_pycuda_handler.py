@@ -11,7 +11,9 @@ import pytest
 
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import PyCudaHandler
+from brainstorm.handlers.numpy_memory import array_at
 from brainstorm.handlers.pycuda import images, pycuda_handler, recurrences
+from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.launches import Launch
 from brainstorm.handlers.pycuda.modules import modules_of
@@ -141,6 +143,12 @@ def test_kernels_that_are_written_by_hand_count_in_32_bits(handler):
         building.kernel("maximum_pool", huge.size, huge, huge, huge)
     with pytest.raises(HandlerValidationError, match=text % "take_rows"):
         building.elements("take_rows", [huge, huge], huge, (1, 1, 1, 0))
+    few, shadow = handler.zeros((3,)), array_at(huge.address, (1 << 32, 1), np.float32)
+    rows = DeviceArray(handler._device, huge.memory, shadow)
+    with pytest.raises(HandlerValidationError, match=text % "take_rows"):
+        handler.take_rows_mv(rows, few, few.reshape((3, 1)))
+    with pytest.raises(HandlerValidationError, match=text % "sort_tiles"):
+        handler.add_rows_mv(few.reshape((3, 1)), few, rows)
 
 
 def test_nothing_keeps_a_handler(monkeypatch):

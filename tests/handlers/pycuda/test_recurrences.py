@@ -181,6 +181,25 @@ def test_how_many_blocks_there_may_be(rows, arch, expected):
     assert recurrence_parts.blocks_for(device, rows) == expected
 
 
+@pytest.mark.parametrize(("move", "columns", "joined"), [(4, 8, 1), (1, 8, 0), (1, 5, 1)])
+def test_steps_with_a_matrix_of_another_alignment_are_not_joined(
+    move, columns, joined, handler, rng
+):
+    """Four elements at a time are read only where each step has them at multiples of 16 bytes."""
+    arrays = {"a": rng.normal(size=(STEPS, BATCH, 4)), "out": np.zeros((STEPS, BATCH, columns))}
+    numbers = on(handler, rng.normal(size=4 * columns + move * STEPS))
+
+    def steps(handler, arrays):
+        for t in range(STEPS):
+            matrix = numbers[move * t : move * t + 4 * columns].reshape(4, columns)
+            handler.dot_add_packed(arrays["a"][t], matrix, arrays["out"][t])
+
+    graph = graph_as_direct(
+        handler, lambda: {name: on(handler, value) for name, value in arrays.items()}, steps
+    )
+    assert recurrent(graph) == joined
+
+
 @pytest.mark.parametrize("besides", ["nothing", "a row of another sequence", "another matrix"])
 def test_a_single_row_needs_no_other(besides, handler):
     assert recurrent(walk(handler, besides, True, False, batch=1)) == 1
