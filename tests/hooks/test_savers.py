@@ -348,7 +348,7 @@ def test_a_state_that_no_file_can_hold_is_named_and_the_old_file_stays(net, batc
 
 
 def test_the_best_value_is_that_of_a_state_that_was_saved(net, batches, tmp_path):
-    class Odd(Hook):
+    class Unsaved(Hook):
         state_names = ("thing",)
         thing = None
         role = "editor"
@@ -359,7 +359,7 @@ def test_the_best_value_is_that_of_a_state_that_was_saved(net, batches, tmp_path
     scores = [9.0, 5.0, 1.0, 3.0]
     score = Call(lambda epoch, *_: scores[epoch], "score", "epoch")
     save = SaveCheckpoint(tmp_path / "run", best="score", criterion="min", keep=2)
-    trainer = make_trainer(score, Odd(), save, epochs=3)
+    trainer = make_trainer(score, Unsaved(), save, epochs=3)
     with refused("thing"):
         trainer.train(net, batches)
     assert (save.best_so_far, save.kept) == (5.0, [str(tmp_path / "run-4")])

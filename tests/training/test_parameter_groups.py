@@ -256,14 +256,14 @@ def test_groups_can_change_while_training():
 def test_a_part_is_updated_by_the_stepper_itself():
     """What it knows of the network and what it keeps in itself are there in `update`."""
 
-    class CountingStepper(SgdStepper):
+    class CountedUpdates(SgdStepper):
         seen = ()
 
         def update(self):
             self.seen = (*self.seen, (self.net.batch_size, self.parameters.size))
             super().update()
 
-    stepper, net = CountingStepper(0.1), network()
+    stepper, net = CountedUpdates(0.1), network()
     stepper.groups = [ParameterGroup("Dense", learning_rate_factor=0.5)]
     train(stepper, net, 2)
     dense = net.layers["Dense"].parameter_shapes
