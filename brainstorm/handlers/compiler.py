@@ -109,7 +109,7 @@ _alone = _Alone()
 def _find_compiler(commands: tuple[tuple[str, ...], ...], directory: Path) -> _Compiler:
     """Return the first compiler that works, or else what one has left in the cache.
 
-    A warning is logged if there is neither.
+    A warning is logged if there is neither. In another directory, they are looked for again.
     """
     problems = []
     host = _host()

@@ -200,7 +200,7 @@ def line_of(
     """
     type_ = C_TYPES[step.dtype]
     operator = step.operator
-    c = {"full": "{0}", "broadcast": "{0}"}.get(operator.name, operator.c)
+    c = operator.c
 
     def constant(value: float) -> tuple[str, str]:
         if value in LITERALS:

@@ -58,7 +58,8 @@ class Operator:
         c: Expression in C, CUDA C and C++ for one element of type ``T`` (float or double), with
             ``<tgmath.h>`` in C. ``{0}``, ``{1}``, ... are names of variables. Reductions: the new
             value of ``{acc}``; argmax and argmin: whether ``{0}`` replaces ``{acc}``.
-            Empty: the operator only moves elements, or is lowered, or has no C form.
+            Empty: the operator only moves elements to other places, or is lowered, or has no C
+            form.
         initial: C expression of a reduction's initial value; LOWEST and HIGHEST are T's limits.
         joins: OpenMP's name of the reduction that combines results of parts; '' if there is none.
         exact: '': integers are converted to the working type. 'kept': they are not, here and below.

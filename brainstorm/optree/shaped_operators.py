@@ -198,11 +198,11 @@ def _slice_back(dz: Any, z: Any, x: Any, start: Any, step: Any, size: Any) -> An
 _row("transpose", "view", lambda x, shape, axes: x.transpose(axes), shapes.transpose,
      _transpose_back)  # fmt: skip
 _row("reshape", "view", np.reshape, shapes.reshape, lambda dz, z, x: fn.reshape(dz, x.shape))
-_row("broadcast", "view", np.broadcast_to, shapes.broadcast, lambda dz, z, x: dz)
+_row("broadcast", "view", np.broadcast_to, shapes.broadcast, lambda dz, z, x: dz, c="{0}")
 _row("slice", "view", lambda x, shape, **at: x[(*shapes.region(**at), ...)], shapes.sliced,
      _embed_back)  # fmt: skip
 _row("embed", "assembly", nf.embed, shapes.embed, _slice_back, exact="kept")
-_row("full", "constant", nf.full, shapes.full)
+_row("full", "constant", nf.full, shapes.full, c="{0}")
 register_operator(
     "concatenate",
     None,
