@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import gpu, gpu_report, gpu_workloads, report
 from benchmarks.contestants import FLOAT32
-from brainstorm.handlers.pycuda.compilers import RefusedError
+from brainstorm.handlers.pycuda.nvrtc import RefusedError
 from tests import cudashim
 from tests.handlers.running import in_process
 from tools import gpu_compile
@@ -168,7 +168,7 @@ def test_a_compiler_that_is_not_here_is_named_and_a_kernel_that_fails_fails_the_
 def test_every_kernel_that_is_written_by_hand_compiles_with_the_real_nvrtc():
     """In a process of its own: in this one the tests' library has the name."""
     script = (
-        "from brainstorm.handlers.pycuda.compilers import Nvrtc\n"
+        "from brainstorm.handlers.pycuda.nvrtc import Nvrtc\n"
         "from tools.gpu_sources import kernel_sources\n"
         "try: nvrtc = Nvrtc()\n"
         "except OSError: print('no NVRTC'); raise SystemExit\n"

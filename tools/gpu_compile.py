@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from brainstorm.handlers.pycuda.compilers import Nvrtc, RefusedError
+from brainstorm.handlers.pycuda.nvrtc import Nvrtc, RefusedError
 from brainstorm.handlers.pycuda.recurrence_parts import CLUSTERED
 from tools.gpu_sources import OF_CLUSTERS, kernel_sources
 

@@ -34,7 +34,7 @@ __all__ = ["main"]
 SANITIZERS = {"memcheck": (), "racecheck": ("--precision", "float32"), "synccheck": ()}
 PROPERTY_TESTS = ("tests/handlers", "-k", "pycuda")
 #: What is small enough for the tests' driver, which is a thousand times slower.
-SMALL_TESTS = ("tests/handlers/pycuda/test_compilers.py", "tests/handlers/pycuda/test_transfers.py")
+SMALL_TESTS = ("tests/handlers/pycuda/test_nvrtc.py", "tests/handlers/pycuda/test_transfers.py")
 
 
 class Hour:

@@ -1,4 +1,4 @@
-"""Matrix products by cuBLAS: through ctypes, or through scikit-cuda.
+"""Matrix products by cuBLAS, called through ctypes.
 
 The numbers in this module are those of cublas_api.h and library_types.h.
 """
@@ -6,16 +6,10 @@ The numbers in this module are those of cublas_api.h and library_types.h.
 from __future__ import annotations
 
 import ctypes
-import importlib
-import importlib.util
-import sys
-import types
 from ctypes import byref, c_float, c_int, c_longlong, c_size_t, c_void_p
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from brainstorm.errors import DeviceError, HandlerValidationError, MissingDependencyError
+from brainstorm.errors import DeviceError, MissingDependencyError
 from brainstorm.handlers.pycuda.driver import Device, destroy_with
 from brainstorm.handlers.pycuda.libraries import load_library
 
@@ -77,10 +71,8 @@ def _load_cublas() -> ctypes.CDLL:
         ) from error
 
 
-class CtypesBlas:
+class Cublas:
     """cuBLAS, called through its C API; products of 'f32', 'tf32' or 'bf16'."""
-
-    name = "cuBLAS"
 
     def __init__(self, device: Device, compute: str) -> None:
         self._library = _load_cublas()
@@ -150,99 +142,9 @@ class CtypesBlas:
             )
 
 
-class SkcudaBlas:
-    """cuBLAS, called through scikit-cuda, which supports neither bfloat16 nor TensorFloat32.
-
-    Raises:
-        HandlerValidationError: `compute` is not 'f32'.
-        MissingDependencyError: scikit-cuda is not installed.
-    """
-
-    name = "cuBLAS by skcuda.cublas"
-
-    def __init__(self, device: Device, compute: str) -> None:
-        if compute != "f32":
-            raise HandlerValidationError(
-                f"PyCudaHandler(cublas='skcuda'): expected compute='f32', which is all that "
-                f"scikit-cuda has, got {compute!r}. Use cublas='ctypes'."
-            )
-        device.enter()
-        self._cublas = _load_skcuda()
-        self._handle = self._cublas.cublasCreate()
-        destroy_with(self, device, self._cublas.cublasDestroy, self._handle)
-        self._cublas.cublasSetStream(self._handle, device.stream.handle)
-        self.version = str(self._cublas.cublasGetVersion(self._handle))
-
-    def call(self, p: Product) -> Any:
-        """Return a function that puts a product into the stream."""
-        trans, beta = ["n", "t"], float(p.add)
-        head = (self._handle, trans[p.transb], trans[p.transa], p.n, p.m, p.k, 1.0)
-        # It has no batches of matrices with a fixed distance.
-        calls = []
-        for i in range(p.batch):
-            a, b, out = (
-                start + 4 * i * step for start, step in zip((p.a, p.b, p.out), p.steps, strict=True)
-            )
-            calls.append((*head, b, p.ldb, a, p.lda, beta, out, p.ldc))
-        function, failed = self._cublas.cublasSgemm, self._cublas.cublasError
-
-        def run() -> None:
-            try:
-                for arguments in calls:
-                    function(*arguments)
-            except failed as error:
-                raise _failure("cublasSgemm", type(error).__name__, p) from error
-
-        return run
-
-
-def _load_skcuda() -> Any:
-    """Import `skcuda.cublas`, which expects an older NumPy, pkg_resources, and a bare file name."""
-    if importlib.util.find_spec("skcuda") is None:
-        raise MissingDependencyError(
-            "PyCudaHandler(cublas='skcuda') needs scikit-cuda, which is not installed. Install it "
-            "with: pip install scikit-cuda, or use cublas='ctypes'."
-        )
-    if "skcuda.cublas" in sys.modules:
-        return sys.modules["skcuda.cublas"]
-    if not hasattr(np, "typeDict"):
-        np.typeDict = {c: np.dtype(c).type for c in np.typecodes["All"]}  # type: ignore[attr-defined]
-    stand_in = types.ModuleType("pkg_resources")
-    vars(stand_in).update(
-        declare_namespace=lambda name: None,
-        require=lambda name: [types.SimpleNamespace(version="0.5.3")],
-    )
-    had = sys.modules.setdefault("pkg_resources", stand_in)
-    load = ctypes.cdll.LoadLibrary
-
-    def load_found(name: str) -> Any:
-        for library, versions in (("cublas", _VERSIONS), ("cudart", _VERSIONS), ("cuda", (1,))):
-            if name == f"lib{library}.so":
-                return load_library(library, versions)
-        return load(name)
-
-    ctypes.cdll.LoadLibrary = load_found  # type: ignore[method-assign]
-    try:
-        utils: Any = importlib.import_module("skcuda.utils")
-        utils.find_lib_path = lambda name: f"lib{name}"
-        utils.get_soname = lambda path: "libcublas.so.13.1"
-        return importlib.import_module("skcuda.cublas")
-    finally:
-        ctypes.cdll.LoadLibrary = load  # type: ignore[method-assign]
-        if had is stand_in:
-            del sys.modules["pkg_resources"]
-
-
 def _failure(function: str, status: Any, p: Product) -> DeviceError:
     return DeviceError(
         f"{function} failed with status {status} for ({p.m}, {p.k}) @ ({p.k}, {p.n}), {p.batch} "
         f"times. Start a new process and continue from a checkpoint; if it happens again, report "
         f"this text."
     )
-
-
-#: The values of the handler's argument `cublas`.
-PROVIDERS: dict[str, type[CtypesBlas] | type[SkcudaBlas]] = {
-    "ctypes": CtypesBlas,
-    "skcuda": SkcudaBlas,
-}

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from brainstorm.errors import DeviceError, KernelError
 from brainstorm.handlers.kernel_cache import cache_directory, find_files, hash_of, write_file
-from brainstorm.handlers.pycuda.compilers import OPTIONS, RefusedError, find_compiler
 from brainstorm.handlers.pycuda.driver import Device, load_driver, pushed
+from brainstorm.handlers.pycuda.nvrtc import OPTIONS, RefusedError, find_nvrtc
 from brainstorm.optree.cuda_structure import Structure
 from brainstorm.optree.render_cuda import CUDA_HEAD, render_cuda
 
@@ -107,14 +107,14 @@ def _loaded(text: str, device: Device) -> Any:
     except driver.Error as error:
         raise DeviceError(
             f"kernels for {device.arch} cannot be loaded on {device.name} ({error}). Is the driver "
-            f"older than {find_compiler(device.arch).name}? Look at nvidia-smi, and delete "
+            f"older than {find_nvrtc().name}? Look at nvidia-smi, and delete "
             f"{cache_directory()}."
         ) from error
 
 
 def _cached(text: str, arch: str) -> bytes:
     """Return compiled text, from the cache on disk if possible."""
-    key = "\n".join([find_compiler(arch).name, arch, *OPTIONS, text])
+    key = "\n".join([find_nvrtc().name, arch, *OPTIONS, text])
     name = f"{hash_of(key)}.cubin"
     for _, known in find_files(name):
         return known
@@ -131,12 +131,12 @@ def compile_text(text: str, arch: str) -> bytes:
         KernelError: The compiler does not accept it.
         MissingDependencyError: There is no compiler.
     """
-    found = find_compiler(arch)
+    compiler = find_nvrtc()
     try:
-        return found.compile(text, arch)[0]
+        return compiler.compile(text, arch)[0]
     except RefusedError as error:
         numbered = "\n".join(f"{n:>5} {line}" for n, line in enumerate(text.splitlines(), 1))
         raise KernelError(
-            f"a kernel for {arch} does not compile. {found.name} says:\n{error}\nIf it does not "
+            f"a kernel for {arch} does not compile. {compiler.name} says:\n{error}\nIf it does not "
             f"know {arch}, install a newer CUDA toolkit. The source:\n{numbered}"
         ) from error

@@ -19,9 +19,8 @@ from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.lowering import Lowering, Memo, lowered
 from brainstorm.handlers.pycuda import builders, images, streams
 from brainstorm.handlers.pycuda.arrays import DeviceArray
-from brainstorm.handlers.pycuda.blas import PROVIDERS
+from brainstorm.handlers.pycuda.blas import Cublas
 from brainstorm.handlers.pycuda.building import Building
-from brainstorm.handlers.pycuda.compilers import find_compiler
 from brainstorm.handlers.pycuda.cudnn import Cudnn
 from brainstorm.handlers.pycuda.devices import find_device
 from brainstorm.handlers.pycuda.driver import Memory, load_driver
@@ -29,6 +28,7 @@ from brainstorm.handlers.pycuda.fusing import Piece
 from brainstorm.handlers.pycuda.graphs import Graph
 from brainstorm.handlers.pycuda.launches import Launch, load
 from brainstorm.handlers.pycuda.modules import modules_of
+from brainstorm.handlers.pycuda.nvrtc import find_nvrtc
 from brainstorm.handlers.pycuda.programs import DeviceExecutor
 from brainstorm.handlers.traces import Trace
 from brainstorm.optree import formula
@@ -40,7 +40,7 @@ from brainstorm.utils import Array
 COMPUTE = ("f32", "tf32", "bf16")
 
 #: The arguments that a description has unless they have these values.
-_USUAL = {"device": 0, "compute": "f32", "cublas": "ctypes"}
+_USUAL = {"device": 0, "compute": "f32"}
 
 #: The attributes that `_connect` creates and that copies do not take over; nor the constants.
 _CONNECTED = {
@@ -64,11 +64,10 @@ class PyCudaHandler(Lowering):
         compute: Precision of products and convolutions: 'f32' is exact, 'tf32' rounds factors to 11
             significant bits, 'bf16' to 8, as well as the results of convolutions by cuDNN. Sums,
             parameters and everything else stay in float32.
-        cublas: How cuBLAS is called: 'ctypes', or 'skcuda' by scikit-cuda (only with 'f32').
 
     Raises:
         HandlerValidationError: An argument is not valid.
-        MissingDependencyError: PyCUDA, cuBLAS or the compiler is not installed.
+        MissingDependencyError: PyCUDA, cuBLAS or NVRTC is not installed.
         DeviceError: There is no driver, no such GPU, or it is too old.
 
     Attributes:
@@ -78,27 +77,17 @@ class PyCudaHandler(Lowering):
     array_type = DeviceArray
     causal_rows = 2048
 
-    def __init__(
-        self,
-        seed: int | None = None,
-        device: int = 0,
-        compute: str = "f32",
-        cublas: str = "ctypes",
-    ) -> None:
+    def __init__(self, seed: int | None = None, device: int = 0, compute: str = "f32") -> None:
         if device not in integer(0):
             raise HandlerValidationError(
                 f"PyCudaHandler(device): expected the number of a GPU, got {shown(device)}"
             )
-        device = int(device)
-        self._options: dict[str, Any]
-        self._options = {"device": device, "compute": compute, "cublas": cublas}
-        for name, choices in (("compute", COMPUTE), ("cublas", tuple(PROVIDERS))):
-            if self._options[name] not in choices:
-                raise HandlerValidationError(
-                    f"PyCudaHandler({name}): expected one of {', '.join(map(repr, choices))}, got "
-                    f"{self._options[name]!r}"
-                )
-        self._compute = compute
+        if compute not in COMPUTE:
+            raise HandlerValidationError(
+                f"PyCudaHandler(compute): expected one of {', '.join(map(repr, COMPUTE))}, got "
+                f"{compute!r}"
+            )
+        self._number, self._compute = int(device), compute
         self.dtype = np.dtype(np.float32)
         self.context = f"cuda:{device}"
         self._connect()
@@ -106,9 +95,9 @@ class PyCudaHandler(Lowering):
         self.stream = self.create_random_stream(self.rnd.generate_seed())
 
     def _connect(self) -> None:
-        self._device = find_device(self._options["device"])
+        self._device = find_device(self._number)
         self._modules = modules_of(self._device.index)
-        self._blas = PROVIDERS[self._options["cublas"]](self._device, self._compute)
+        self._blas = Cublas(self._device, self._compute)
         self._cudnn = Cudnn.found(self._device, self._compute)
         make_executor = functools.partial(DeviceExecutor, device=self._device)
         self._memo = Memo(make_executor, self._build_program)
@@ -118,7 +107,8 @@ class PyCudaHandler(Lowering):
         self.EMPTY, self._flag = self.allocate(0), self.allocate(())
 
     def __describe__(self) -> dict[str, Any]:
-        chosen = {name: value for name, value in self._options.items() if value != _USUAL[name]}
+        options = {"device": self._number, "compute": self._compute}
+        chosen = {name: value for name, value in options.items() if value != _USUAL[name]}
         return {"@type": type(self).__name__, **chosen}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -132,7 +122,7 @@ class PyCudaHandler(Lowering):
         from importlib.metadata import version  # slow to import
 
         driver, device = load_driver(), self._device
-        compiler = find_compiler(device.arch).name.splitlines()[-1]
+        compiler = find_nvrtc().name
         own = f"own kernels, compiled by {compiler}"
         return {
             "handler": type(self).__name__,
@@ -141,9 +131,9 @@ class PyCudaHandler(Lowering):
             "compute": self._compute,
             "pycuda": version("pycuda"),
             "driver": "{}.{}".format(*divmod(driver.get_driver_version() // 10, 100)),
-            "products": f"{self._blas.name} {self._blas.version}",
+            "products": f"cuBLAS {self._blas.version}",
             "convolutions": (f"cuDNN {self._cudnn.version}, or " if self._cudnn else "")
-            + f"{self._blas.name} on columns of {own}",
+            + f"cuBLAS on columns of {own}",
             "pooling": own,
             "op-trees": f"CUDA C, compiled by {compiler}",
             "random numbers": own,

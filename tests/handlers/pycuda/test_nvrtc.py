@@ -1,0 +1,34 @@
+"""NVRTC: what it compiles, what it says, and what is said where it is missing."""
+
+import pytest
+
+from brainstorm.errors import MissingDependencyError
+from brainstorm.handlers.pycuda import nvrtc
+from brainstorm.handlers.pycuda.nvrtc import Nvrtc, RefusedError
+
+KERNEL = 'extern "C" __global__ void kernel(float *x) { *x = 1.0f; }'
+
+
+def test_it_compiles_and_says_what_is_wrong(handler):
+    assert Nvrtc().compile(KERNEL, handler._device.arch)[0]
+    for text, arch, expected in (
+        ("oops", handler._device.arch, "(?s)oops.*error|error.*oops"),
+        (KERNEL, "sm_none", "INVALID_OPTION|invalid value"),  # without a word of its own
+        (
+            f"#include <cstddef>\n{KERNEL}",
+            handler._device.arch,
+            "error: .*(header|could not open source)",
+        ),
+    ):
+        with pytest.raises(RefusedError, match=expected):
+            Nvrtc().compile(text, arch)
+
+
+def test_where_it_is_missing(monkeypatch):
+    def missing(*arguments):
+        raise FileNotFoundError("libnvrtc.so.13 or libnvrtc.so.12 was not found")
+
+    monkeypatch.setattr(nvrtc, "load_library", missing)
+    expected = "libnvrtc.so.12 was not found.*pip install nvidia-cuda-nvrtc"
+    with pytest.raises(MissingDependencyError, match=expected):
+        Nvrtc()
