@@ -44,8 +44,7 @@ class Structure:
             reductions.
         accesses: Of the arrays that the loops read, then write, loop by loop.
         index: The type of numbers and indices; 'int' if all of them fit, else 'ptrdiff_t'.
-        by_rows: Which of these; it says as well whether `row_blocks` or `blocks_of` is the grid,
-            the latter of the first loop that reduces.
+        by_rows: Which of these; it says as well whether `row_blocks` or `blocks_of` is the grid.
         lanes: How many elements a thread does at once. If several: nothing is reduced, the
             innermost axis is a multiple of that unless it is the only one, and on it arrays have
             the stride 1, with rows that begin at multiples of so many elements, or are only read
@@ -57,6 +56,17 @@ class Structure:
     index: str = "int"
     by_rows: bool = False
     lanes: int = 1
+
+    @property
+    def lead(self) -> int:
+        """Number of the loop whose results the grid is over: the first that reduces."""
+        reduce = (any(write.reduction for write in loop.writes) for loop in self.loops)
+        return next((number for number, reduces in enumerate(reduce) if reduces), 0)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether blocks share reductions side by side, for which there are two more addresses."""
+        return not self.by_rows and shares(self.loops[self.lead])
 
 
 class Blocks(NamedTuple):

@@ -15,7 +15,7 @@ computed as it is alone: it reads and writes them by one instruction for each ar
 from __future__ import annotations
 
 from brainstorm.optree.cuda_loop_text import CudaLoopText, lengths
-from brainstorm.optree.cuda_structure import Structure, shares
+from brainstorm.optree.cuda_structure import Structure
 from brainstorm.optree.loop_text import Lines
 from brainstorm.optree.loops import Write
 
@@ -46,10 +46,10 @@ def render_cuda(structure: Structure, name: str) -> str:
     """Return the CUDA C source of a kernel, to stand behind `CUDA_HEAD`.
 
     The kernel takes one structure: the addresses ``char *p[]`` of the arrays that its loops read,
-    then write, loop by loop. If it `shares` reductions side by side, two more: of 8 bytes for each
-    of them, result and chunk, and of zeros of 4 bytes for each block along x. Then numbers ``index
-    n[]``: for each loop the sizes of the axes, and the strides of each array, counted in elements.
-    Then the constants, each of its type.
+    then write, loop by loop. If it `is_shared`, two more: of 8 bytes for each reduction, result and
+    chunk, and of zeros of 4 bytes for each block along x. Then numbers ``index n[]``: for each loop
+    the sizes of the axes, and the strides of each array, counted in elements. Then the constants,
+    each of its type.
     """
     return _Kernel(structure, name).render()
 
@@ -79,14 +79,14 @@ class _Kernel:
             self.parts.append(CudaLoopText(structure, loop, self.lines, rows, n, c, results))
             n, c, results = n + loop.extents, c + len(loop.constants), results + len(loop.writes)
         self.counts = len(rows), n
-        self.lead = next((part for part in self.parts if part.reductions), self.parts[0])
+        self.lead = self.parts[structure.lead]
         reduced = self.lead.loop.reduced
         self.body = [part for part in self.parts if part.loop.reduced == reduced]
         self.after = [part for part in self.parts if part.loop.reduced != reduced]
 
     def render(self) -> str:
         by_rows, lanes = self.structure.by_rows, self.structure.lanes
-        is_shared = shares(self.lead.loop) and not by_rows
+        is_shared = self.structure.is_shared
         self.arguments(*["char *parts; unsigned *tickets;"] * is_shared)
         if lanes > 1:
             self.several_lanes()

@@ -19,7 +19,7 @@ from brainstorm.handlers.pycuda.groups import Group, Span, Walk, grouped, in_par
 from brainstorm.handlers.pycuda.launches import Launch, looping_blocks, packed_launch
 from brainstorm.handlers.pycuda.modules import loop_kernel
 from brainstorm.handlers.pycuda.structures import structure_of
-from brainstorm.optree.cuda_structure import Structure, blocks_of, row_blocks, shares
+from brainstorm.optree.cuda_structure import Structure, blocks_of, row_blocks
 
 #: How many pieces before it a loop may pass.
 MOST_PASSED = 32
@@ -158,16 +158,16 @@ def launched(device: Device, piece: Piece) -> Launch:
     walks, by_rows = piece.group
     structure, parts = structure_of(piece.group), None
     addresses = [address for walk in walks for address in walk.pointers]
-    lead = next((walk for walk in walks if walk.reductions), walks[0])
+    lead = walks[structure.lead]
     if by_rows:
         blocks = row_blocks(lead.results, max(walk.terms for walk in walks))
     else:
         blocks = blocks_of(lead.loop, lead.sizes)
-        if shares(lead.loop):
-            results = sum(walk.reductions for walk in walks) * lead.results
-            chunks = blocks.chunks if blocks.chunks > 1 else 0  # one needs no place for its result
-            parts = device.scratch("parts", 8 * results * chunks)
-            addresses += [parts.address, device.tickets.address]
+    if structure.is_shared:
+        results = sum(walk.reductions for walk in walks) * lead.results
+        chunks = blocks.chunks if blocks.chunks > 1 else 0  # one needs no place for its result
+        parts = device.scratch("parts", 8 * results * chunks)
+        addresses += [parts.address, device.tickets.address]
     form, numbers = packed_numbers(walks, structure)
     data = struct.pack(f"{len(addresses)}P{form}0P", *addresses, *numbers)
     count = -(-blocks.grid // structure.lanes)
