@@ -186,6 +186,7 @@ def test_private_folders_are_removed_at_the_end_of_the_process_that_made_them(ca
     assert printed.strip() != ""
 
 
+@needs_compiler
 def test_where_others_can_write_everywhere_nothing_is_compiled(cache, monkeypatch):
     cache.chmod(0o777)
     monkeypatch.setattr(kernel_cache, "_private", [])
