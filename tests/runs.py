@@ -121,6 +121,9 @@ ITERATORS = {
     "noisy window": lambda: di.AddGaussianNoise(large_batches(), {"default": 0.1}),
     "items": lambda: di.DatasetMinibatches(ITEMS, 3),
     "iterable": lambda: di.AddSaltNPepper(di.IterableBatches(six_batches), {"default": 0.1}),
+    "prefetched": lambda: di.Prefetch(
+        di.AddGaussianNoise(di.Minibatches(3, **SEQUENCES), {"default": 0.1})
+    ),
     "mixed": lambda: di.MixUp(di.Minibatches(3, **SEQUENCES), ["default"]),
     "mixed chunks": lambda: di.MixUp(di.SequenceChunks(2, 4, **SEQUENCES), ["default"]),
     "normalized": lambda: di.Normalize(di.Minibatches(3, **SEQUENCES), {"default": ([0, 1, 2], 3)}),

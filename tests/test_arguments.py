@@ -69,6 +69,7 @@ NEEDED = {
     **{name: {"iter": IMAGES, "size_dict": {"default": 1}} for name in ("Cutout", "Pad")},
     **{name: {"iter": IMAGES, "prob_dict": {"default": 0.1}} for name in ("Flip", "Rotate90")},
     "MixUp": {"iter": IMAGES, "names": ["default"]},
+    "Prefetch": {"iter": IMAGES},
     **{f"{n}Hot": {"iter": CLASSES, "vocab_size_dict": {"default": 3}} for n in ("Multi", "One")},
     "Normalize": {"iter": IMAGES, "statistics": {"default": (0.0, 1.0)}},
     "RandomCrop": {"iter": IMAGES, "shape_dict": {"default": (2, 2)}},

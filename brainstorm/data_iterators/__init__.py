@@ -17,6 +17,7 @@ from brainstorm.data_iterators.data_files import load_data, save_data
 from brainstorm.data_iterators.encoding import MultiHot, OneHot
 from brainstorm.data_iterators.hdf5_batches import Hdf5Minibatches
 from brainstorm.data_iterators.normalization import Normalize, channel_statistics
+from brainstorm.data_iterators.prefetch import Prefetch
 from brainstorm.data_iterators.sequences import Chunk, SequenceChunks
 from brainstorm.data_iterators.sources import DatasetMinibatches, IterableBatches
 
@@ -38,6 +39,7 @@ __all__ = [
     "OneHot",
     "Online",
     "Pad",
+    "Prefetch",
     "RandomCrop",
     "Rotate90",
     "SequenceChunks",

@@ -6,9 +6,8 @@ import contextlib
 import functools
 import itertools
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -17,14 +16,11 @@ from brainstorm.constraints import integer
 from brainstorm.data_iterators.base_iterator import Batch
 from brainstorm.data_iterators.batches import PlannedBatches, find_mask, lengths_from_mask, take
 from brainstorm.data_iterators.data_checks import check_data, find_non_finite
+from brainstorm.data_iterators.prefetch import read_ahead
 from brainstorm.data_iterators.watched_files import WatchedFile
 from brainstorm.disk import open_regular
-from brainstorm.errors import BrainstormError, FileFormatError, IteratorValidationError, unknown
+from brainstorm.errors import BrainstormError, FileFormatError, unknown
 from brainstorm.files import PathLike
-from brainstorm.forks import count_forks
-
-In = TypeVar("In")
-Out = TypeVar("Out")
 
 
 class Hdf5Minibatches(PlannedBatches):
@@ -217,33 +213,3 @@ class Window(NamedTuple):
     batches: list[tuple[np.ndarray, int]]
     indices: np.ndarray
     buffer: Batch
-
-
-def read_ahead(read: Callable[[In], Out], tasks: Iterable[In]) -> Iterator[Out]:
-    """Yield the results of `read` for each task, while a thread is one task ahead.
-
-    So at most two results are in use. The thread ends with this generator, however it ends;
-    errors of `read` are raised here.
-
-    Raises:
-        IteratorValidationError: The process was forked since: the thread exists in the parent only.
-    """
-    pending: Future[Out] | None = None
-    forks = count_forks()
-
-    def result(pending: Future[Out]) -> Out:
-        if forks != count_forks():
-            raise IteratorValidationError(
-                "an epoch that began before the process was forked cannot go on in the forked one. "
-                "Begin another: next(iterator())."
-            )
-        return pending.result()
-
-    with ThreadPoolExecutor(1, "brainstorm-read-ahead") as thread:
-        for task in tasks:
-            following = thread.submit(read, task)
-            if pending is not None:
-                yield result(pending)
-            pending = following
-        if pending is not None:
-            yield result(pending)

@@ -1,6 +1,7 @@
 """What several tests of data iterators use."""
 
 import os
+import threading
 from itertools import chain
 
 import h5py
@@ -45,6 +46,12 @@ def only(iterator, name="default"):
     """Return some data of the only batch."""
     (batch,) = list(iterator())
     return batch[name]
+
+
+def threads():
+    """Return the threads in which iterators read ahead."""
+    mine = "brainstorm-read-ahead"
+    return [thread for thread in threading.enumerate() if thread.name.startswith(mine)]
 
 
 class Counted:

@@ -5,7 +5,6 @@ import pickle
 import re
 import subprocess
 import sys
-import threading
 import tracemalloc
 from itertools import chain
 
@@ -17,15 +16,20 @@ from hypothesis import strategies as st
 
 from brainstorm import Network
 from brainstorm.data_iterators import Hdf5Minibatches, Minibatches, load_data
-from brainstorm.data_iterators.hdf5_batches import read_ahead
 from brainstorm.errors import FileFormatError, IteratorValidationError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.layers import FullyConnected, Input, Loss
 from brainstorm.training import SgdStepper
-from tests.data_iterators.iterating import change_file, check_epochs, numbered, order_of, refused
+from tests.data_iterators.iterating import (
+    change_file,
+    check_epochs,
+    numbered,
+    order_of,
+    refused,
+    threads,
+)
 from tests.trainings import Call, in_a_fork, make_trainer, needs_fork
 
-THREAD = "brainstorm-read-ahead"
 X = np.zeros((1, 2, 3))
 
 
@@ -35,10 +39,6 @@ def write(path, chunk=None, **arrays):
             chunks = chunk and (array.shape[0], min(chunk, array.shape[1]), *array.shape[2:])
             file.create_dataset(name, data=array, chunks=chunks)
     return path
-
-
-def threads():
-    return [thread for thread in threading.enumerate() if thread.name.startswith(THREAD)]
 
 
 @pytest.fixture
@@ -143,23 +143,6 @@ def test_never_more_batches_in_memory_than_two_windows_and_those_given(tmp_path,
     assert 2 * window + 1 < peak < 2 * window + 2.2
 
 
-def test_one_task_is_read_ahead_and_no_more():
-    begun, done, reading = [], [], threading.Event()
-
-    def read(task):
-        begun.append(task)
-        if task == 1:
-            reading.set()
-        return task
-
-    for task in read_ahead(read, range(20)):
-        assert reading.wait(10)  # the next one is read while this one is used
-        assert len(begun) - len(done) <= 2
-        done.append(task)
-    assert done == begun == list(range(20))
-    assert list(read_ahead(read, [])) == []
-
-
 def test_what_was_given_is_not_read_again(path, monkeypatch):
     read = []
     monkeypatch.setattr(
@@ -215,19 +198,6 @@ def test_names_that_lead_to_no_file_are_refused_by_every_reader(tmp_path, link, 
     for read in (lambda: Hdf5Minibatches(name, default="x"), lambda: load_data(name)):
         with pytest.raises(error, match=text):
             read()
-
-
-def test_an_error_in_the_thread_is_one_of_the_loop():
-    def read(task):
-        if task == 2:
-            raise KeyError("mine")
-        return task
-
-    done = []
-    with pytest.raises(KeyError, match="mine"):
-        done.extend(read_ahead(read, range(5)))
-    assert done == [0, 1]
-    assert not threads()
 
 
 def test_a_training_that_stops_leaves_no_thread(path):
