@@ -64,7 +64,8 @@ GROUPS = (
     (Flags("-DBS_VECTOR_LIBRARY", "-lmvec"), Flags("-fveclib=libmvec", "-lmvec")),
 )
 
-#: A program that returns 0 if vectors and threads work.
+#: A program that returns 0 if vectors and threads work. The vector library has had `tanh`, and others
+#: that we use, since version 2.35 of the GNU C library; `exp` is older.
 _PROBE = r"""
 #ifdef __cplusplus
 #error "it compiles C++; name a compiler of C"
@@ -76,12 +77,14 @@ _PROBE = r"""
 #endif
 #pragma omp declare simd notinbranch
 double exp(double);
+#pragma omp declare simd notinbranch
+double tanh(double);
 #endif
 int main(int count, char **words) {
   double x[64], y[64], started = 0;
   for (int i = 0; i < 64; i++) x[i] = count + i / 64.0;
 #pragma omp simd
-  for (int i = 0; i < 64; i++) y[i] = exp(x[i]) * exp(-x[i]) - 1;
+  for (int i = 0; i < 64; i++) y[i] = exp(x[i]) * exp(-x[i]) - 1 + tanh(x[i]) + tanh(-x[i]);
   for (int i = 0; i < 64; i++)
     if (!(fabs(y[i]) < 1e-13)) return 2;
 #pragma omp parallel num_threads(2)

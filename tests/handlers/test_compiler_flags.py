@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -97,6 +98,20 @@ def test_a_flag_that_is_refused_costs_itself_alone(cache, script, refused, remai
     assert remaining in words
     threads = "without" if refused == "-fopenmp" else "with"
     assert handler.info()["op-trees"].endswith(f", {threads} threads")
+
+
+@needs_compiler
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="NO GNU C LIBRARY, WHICH IT IS OF")
+def test_a_vector_library_that_lacks_functions_is_not_used(cache, script, tmp_path):
+    """That of the GNU C library before 2.35 has `exp`, but not `tanh` and `erf`."""
+    old = ("_ZGVbN2v_exp", "_ZGVcN4v_exp", "_ZGVdN4v_exp", "_ZGVeN8v_exp")
+    (tmp_path / "old.c").write_text("".join(f"void {name}(void) {{}}" for name in old))
+    build = ["-shared", "-fPIC", tmp_path / "old.c", "-o", tmp_path / "libmvec.so"]
+    subprocess.run([*compiler.found_commands()[0], *build], check=True)
+    (tmp_path / "libm.so").write_text("INPUT ( -l:libm.so.6 )")  # without the other one
+    script(f'exec $COMPILER -L{tmp_path} "$@"')
+    assert compiler.is_available()
+    assert "-lmvec" not in compiler._compiler_here().flags.libraries
 
 
 @needs_compiler
