@@ -64,7 +64,7 @@ GROUPS = (
     (Flags("-DBS_VECTOR_LIBRARY", "-lmvec"), Flags("-fveclib=libmvec", "-lmvec")),
 )
 
-#: A program that returns 0 if vectors and threads work. The vector library has had `tanh`, and others
+#: A program that returns 0 if vectors and threads work. The vector library has had `tanh`, and more
 #: that we use, since version 2.35 of the GNU C library; `exp` is older.
 _PROBE = r"""
 #ifdef __cplusplus

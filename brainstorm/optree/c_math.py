@@ -16,9 +16,12 @@ import re
 from brainstorm.optree.loops import C_TYPES
 
 _TYPE_GENERIC = ("exp", "exp2", "expm1", "log", "log2", "log1p", "tanh")
-_LIBRARY = ("erf", "sin", "cos", "sqrt", "fabs", "rint", "floor")
+_IN_BOTH = (
+    "erf", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
+)  # fmt: skip
+_LIBRARY = (*_IN_BOTH, "sqrt", "fabs", "rint", "floor")
 _OF_TWO = ("pow", "fmod")
-_IN_LIBMVEC = {*_TYPE_GENERIC, "erf", "sin", "cos", "pow", "erff", "sinf", "cosf", "powf"}
+_IN_LIBMVEC = {*_TYPE_GENERIC, *_IN_BOTH, "pow", *(f"{name}f" for name in (*_IN_BOTH, "pow"))}
 
 _HEAD = "#include <stddef.h>\n#include <stdint.h>\n"
 

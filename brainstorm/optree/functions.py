@@ -16,15 +16,16 @@ import numpy as np
 from brainstorm.optree.nodes import Expression, Operand, build
 
 __all__ = [
-    "abs", "absolute", "add", "argmax", "argmin", "binarize", "broadcast_to", "clip", "concatenate",
-    "cos", "cross_entropy_with_logits", "cumsum", "divide", "dot", "equal", "erf", "erfc", "exp",
-    "exp2", "expm1", "fabs", "finite", "floor", "floor_divide", "fmod", "full", "gather", "greater",
+    "abs", "absolute", "add", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh",
+    "argmax", "argmin", "binarize", "broadcast_to", "clip", "concatenate", "cos", "cosh",
+    "cross_entropy_with_logits", "cumsum", "divide", "dot", "equal", "erf", "erfc", "exp", "exp2",
+    "expm1", "fabs", "finite", "floor", "floor_divide", "fmod", "full", "gather", "greater",
     "greater_equal", "isnan", "less", "less_equal", "log", "log1p", "log2", "log_softmax",
     "logical_and", "logical_not", "logical_or", "logsumexp", "max", "maximum", "mean", "min",
     "minimum", "mod", "multiply", "negative", "not_equal", "onehot", "power", "prod", "reciprocal",
-    "relu", "reshape", "rint", "safelog", "sgn", "sig", "sig2", "sin", "softmax", "softplus",
-    "sqrt", "square", "std", "subtract", "sum", "take", "tanh", "tanh2", "transpose",
-    "true_divide", "var", "where",
+    "relu", "reshape", "rint", "safelog", "sgn", "sig", "sig2", "sin", "sinh", "softmax",
+    "softplus", "sqrt", "square", "std", "subtract", "sum", "take", "tan", "tanh", "tanh2",
+    "transpose", "true_divide", "var", "where",
 ]  # fmt: skip
 
 Axis = int | tuple[int, ...] | None
@@ -101,6 +102,15 @@ relu = _unary("relu", "max(x, 0), with gradient 0 at 0 (unlike that of `maximum`
 softplus = _unary("softplus", "ln(1 + e^x) without overflow.")
 sin = _unary("sin", "The sine.")
 cos = _unary("cos", "The cosine.")
+tan = _unary("tan", "The tangent.")
+arcsin = _unary("arcsin", "The inverse sine, from -pi/2 to pi/2; NaN beyond -1 and 1.")
+arccos = _unary("arccos", "The inverse cosine, from 0 to pi; NaN beyond -1 and 1.")
+arctan = _unary("arctan", "The inverse tangent, from -pi/2 to pi/2.")
+sinh = _unary("sinh", "The hyperbolic sine.")
+cosh = _unary("cosh", "The hyperbolic cosine.")
+arcsinh = _unary("arcsinh", "The inverse hyperbolic sine.")
+arccosh = _unary("arccosh", "The inverse hyperbolic cosine, at least 0; NaN below 1.")
+arctanh = _unary("arctanh", "The inverse hyperbolic tangent; NaN beyond -1 and 1.")
 floor = _unary("floor", "The largest integer that is not above x; gradient 0.")
 rint = _unary("rint", "The nearest integer, halves to even; gradient 0.")
 binarize = _unary("binarize", "1 where x >= 0, -1 where x < 0; gradient 0.")

@@ -16,6 +16,7 @@ from brainstorm.optree import numpy_functions as nf
 from brainstorm.optree.functions import (
     absolute,
     cos,
+    cosh,
     divide,
     equal,
     exp,
@@ -31,6 +32,8 @@ from brainstorm.optree.functions import (
     sgn,
     sig,
     sin,
+    sinh,
+    sqrt,
     tanh,
     where,
 )
@@ -140,6 +143,18 @@ _transcendental("log1p", np.log1p, "log1p({0})", lambda dz, z, x: dz / (1 + x), 
 _transcendental("tanh", np.tanh, "tanh({0})", lambda dz, z, x: dz * (1 - z * z))
 _transcendental("sin", np.sin, "sin({0})", lambda dz, z, x: dz * cos(x))
 _transcendental("cos", np.cos, "cos({0})", lambda dz, z, x: -dz * sin(x))
+_transcendental("tan", np.tan, "tan({0})", lambda dz, z, x: dz * (1 + z * z), (-1.2, 1.2))
+_transcendental("sinh", np.sinh, "sinh({0})", lambda dz, z, x: dz * cosh(x))
+_transcendental("cosh", np.cosh, "cosh({0})", lambda dz, z, x: dz * sinh(x))
+for _name, _c, _rule, _domain in (
+    ("arcsin", "asin", lambda dz, z, x: dz / sqrt(1 - x * x), (-0.8, 0.8)),
+    ("arccos", "acos", lambda dz, z, x: -dz / sqrt(1 - x * x), (-0.8, 0.8)),
+    ("arctan", "atan", lambda dz, z, x: dz / (1 + x * x), REAL),
+    ("arcsinh", "asinh", lambda dz, z, x: dz / sqrt(1 + x * x), REAL),
+    ("arccosh", "acosh", lambda dz, z, x: dz / sqrt(x * x - 1), (1.2, 3.0)),
+    ("arctanh", "atanh", lambda dz, z, x: dz / (1 - x * x), (-0.8, 0.8)),
+):
+    _transcendental(_name, getattr(np, _name), f"{_c}({{0}})", _rule, _domain)
 _transcendental(
     "erf", nf.erf, "erf({0})", lambda dz, z, x: dz * (2 / math.sqrt(math.pi) * exp(-(x * x)))
 )

@@ -95,7 +95,7 @@ REFUSED = [
     ("0 < x < 1", "'0 < x < 1': expected one comparison. Join two: (0 < x) & (x < 1)."),
     ("2 * tanh", "'tanh', at character 5 of '2 * tanh': is a function. Call it: tanh(...), or"),
     ("tahn(x)", "'tahn(x)': unknown function 'tahn'. Choices are: abs,"),
-    ("tahn(x)", "Did you mean 'tanh' or 'tanh2'?"),
+    ("tahn(x)", "Did you mean 'tan' or 'tanh'?"),
     ("__import__(os)", "'__import__(os)': unknown function '__import__'."),
     ("x.tanh(y)", "'x.tanh(y)': unknown function 'x.tanh'."),
     ("full(x, 1)", "'full(x, 1)': unknown function 'full'."),

@@ -51,5 +51,5 @@ def check(dtype, compute):
             has_nan = np.any([np.isnan(bindings[x]) for x in used], axis=0)
             if name == "where":
                 has_nan = np.isnan(bindings[variables[1]])  # a condition that is NaN is not 0
-            if name not in _ANSWERS:
+            if name not in (*_ANSWERS, "arccosh"):  # which is NaN for all numbers below 1
                 np.testing.assert_array_equal(np.isnan(got), has_nan, err_msg=name)

@@ -11,9 +11,11 @@ from brainstorm.optree.text import as_formula
 
 #: Element-wise operator of op-trees to operator; those of one operand.
 FUNCTIONS = {
-    "abs": "Abs", "cos": "Cos", "erf": "Erf", "exp": "Exp", "floor": "Floor", "log": "Log",
-    "neg": "Neg", "relu": "Relu", "rint": "Round", "sgn": "Sign", "sig": "Sigmoid", "sin": "Sin",
-    "softplus": "Softplus", "sqrt": "Sqrt", "tanh": "Tanh",
+    "abs": "Abs", "arccos": "Acos", "arccosh": "Acosh", "arcsin": "Asin", "arcsinh": "Asinh",
+    "arctan": "Atan", "arctanh": "Atanh", "cos": "Cos", "cosh": "Cosh", "erf": "Erf", "exp": "Exp",
+    "floor": "Floor", "log": "Log", "neg": "Neg", "relu": "Relu", "rint": "Round", "sgn": "Sign",
+    "sig": "Sigmoid", "sin": "Sin", "sinh": "Sinh", "softplus": "Softplus", "sqrt": "Sqrt",
+    "tan": "Tan", "tanh": "Tanh",
 }  # fmt: skip
 
 #: Those of two operands.
