@@ -109,8 +109,10 @@ def test_logs_from_files_are_aligned_by_their_lengths(trained, tmp_path):
 
 
 def test_before_the_end_of_the_first_epoch_entries_are_all_that_is_known():
-    logs = Logs(often=[3.0, 2.0], once=[1.0])
-    logs.moments.update(often=Moment(1, 1, "update", 1), once=Moment(0, 0, "epoch", 1))
+    logs = Logs()
+    for update, value in enumerate([3.0, 2.0], 1):
+        logs.append("often", value, Moment(1, update, "update", 1))
+    logs.append("once", 1.0, Moment(0, 0, "epoch", 1))
     assert lines_of(plot_logs(logs)) == ({"often": [0, 1], "once": [0]}, "entry")
 
 

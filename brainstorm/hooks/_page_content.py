@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from brainstorm import tools
 from brainstorm.errors import MissingDependencyError
-from brainstorm.tools.plotting import COLORS
-from brainstorm.utils import flatten_items, is_number
+from brainstorm.tools.plotting import COLORS, places_of
+from brainstorm.utils import Array, flatten_items, is_number
 
 WIDTH, HEIGHT = 360, 150
 
@@ -81,7 +83,13 @@ def _draw(net: Any) -> str:
 
 def make_content(net: Any, logs: Mapping[str, Any], heading: str) -> str:
     """Return the part that changes: the heading, the curves of the logs, and the buffers."""
-    charts = [_chart(title, curves) for title, curves in _group(logs).items()]
+    groups = _group(logs)
+    lengths = {path: len(curve) for group in groups.values() for _, path, curve in group}
+    places, unit = places_of(logs, lengths)
+    charts = [
+        _chart(title, unit, {label: (places[path], curve) for label, path, curve in group})
+        for title, group in groups.items()
+    ]
     more = f"<p>and {len(charts) - MOST_CHARTS} more</p>" if len(charts) > MOST_CHARTS else ""
     has_statistics = len(net.buffer.paths()) <= MOST_ARRAYS
     tree = net.buffer.tree(values=True) if has_statistics else net.buffer.tree().folded()
@@ -96,29 +104,34 @@ def make_content(net: Any, logs: Mapping[str, Any], heading: str) -> str:
 # -- charts ---------------------------------------------------------------------------------------
 
 
-def _group(logs: Mapping[str, Any]) -> dict[str, dict[str, Sequence[float]]]:
-    """Return curves as title -> label -> values: by name of loss or score, monitors by buffer."""
-    groups: dict[str, dict[str, Sequence[float]]] = {}
+#: Places and values of a curve, or those of its points that are shown.
+Curve: TypeAlias = tuple[Sequence[float] | Array, Sequence[Any]]
+Points: TypeAlias = list[tuple[float, float]]
+
+
+def _group(logs: Mapping[str, Any]) -> dict[str, list[tuple[str, str, Sequence[Any]]]]:
+    """Return (label, path, values) by title: the name of a loss or score, or the buffer."""
+    groups: dict[str, list[tuple[str, str, Sequence[Any]]]] = {}
     for path, values in flatten_items(logs):
         if not len(values) or not is_number(values[-1]):
             continue
         start, _, last = path.rpartition(".")
         is_band = last.removesuffix("_L2_norm") in ("min", "avg", "max")
         title, label = (start, last) if is_band else (last, start or last)
-        groups.setdefault(title, {})[label] = values
+        groups.setdefault(title, []).append((label, path, values))
     return groups
 
 
-def _chart(title: str, curves: Mapping[str, Sequence[float]]) -> str:
-    """Return a figure with curves from the first entry (left) to the last (right)."""
-    sampled = {label: _sample(values) for label, values in curves.items()}
+def _chart(title: str, unit: str, curves: Mapping[str, Curve]) -> str:
+    """Return a figure with curves from place 0 (left) to the last one (right)."""
+    sampled = {label: _sample(*curve) for label, curve in curves.items()}
     finite = [y for points in sampled.values() for _, y in points if math.isfinite(y)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
-    length = max(len(values) for values in curves.values())
+    last = max(float(places[-1]) for places, _ in curves.values())
     span = (high - low) or 1.0
 
-    def place(x: int, y: float) -> str:
-        across = x / max(length - 1, 1) * (WIDTH - 10) + 5
+    def place(x: float, y: float) -> str:
+        across = x / (last or 1.0) * (WIDTH - 10) + 5
         return f"{across:.1f},{(high - y) / span * (HEIGHT - 30) + 15:.1f}"
 
     lines, legend = [], []
@@ -130,29 +143,34 @@ def _chart(title: str, curves: Mapping[str, Sequence[float]]) -> str:
                 f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="1.5" '
                 f'stroke-linecap="round"/>'
             )
-        last = f"{curves[label][-1]:.5g}"
-        legend.append(f'<span style="color:{color}">{escape(label)}: {last}</span>')
+        value = f"{points[-1][1]:.5g}"
+        legend.append(f'<span style="color:{color}">{escape(label)}: {value}</span>')
     texts = "".join(
         f'<text x="4" y="{y}" font-size="10" fill="#666">{value:.4g}</text>'
         for y, value in ((10, high), (HEIGHT - 3, low))
     )
     return (
-        f"<figure><small><b>{escape(title)}</b>, {length} entries</small><br>"
+        f"<figure><small><b>{escape(title)}</b>, to {unit} {last:.6g}</small><br>"
         f'<svg width="{WIDTH}" height="{HEIGHT}" style="background:#f7f7f7">'
         f"{''.join(lines)}{texts}</svg><figcaption>{'<br>'.join(legend)}</figcaption></figure>"
     )
 
 
-def _sample(values: Sequence[float]) -> list[tuple[int, float]]:
-    """Return (entry, value) pairs, at most as many as are visible, including the last one."""
-    step = math.ceil(len(values) / MOST_POINTS)
-    chosen = range(len(values) - 1, -1, -step)
-    return [(x, float(values[x]) if is_number(values[x]) else math.nan) for x in reversed(chosen)]
+def _sample(places: Sequence[float] | Array, values: Sequence[Any]) -> Points:
+    """Return at most as many points as are visible: the ends, and the extremes of neighbours."""
+    numbers = np.array([value if is_number(value) else math.nan for value in values], float)
+    low, high = (np.where(np.isfinite(numbers), numbers, other) for other in (math.inf, -math.inf))
+    step = math.ceil(2 * len(numbers) / MOST_POINTS)
+    chosen = {0, len(numbers) - 1}
+    for start in range(0, len(numbers), step):
+        part = slice(start, start + step)
+        chosen |= {start + int(low[part].argmin()), start + int(high[part].argmax())}
+    return [(float(places[i]), float(numbers[i])) for i in sorted(chosen)]
 
 
-def _finite_parts(points: Sequence[tuple[int, float]]) -> Iterator[list[tuple[int, float]]]:
+def _finite_parts(points: Points) -> Iterator[Points]:
     """Yield the runs of finite points; a single point is doubled, to show as a dot."""
-    part: list[tuple[int, float]] = []
+    part: Points = []
     for x, y in [*points, (0, math.nan)]:
         if math.isfinite(y):
             part.append((x, y))

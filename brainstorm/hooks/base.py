@@ -298,7 +298,7 @@ def find_values(where: str, logs: Mapping[str, Any], path: str, may_lack: bool) 
 
 def find_moment(logs: Mapping[str, Any], path: str) -> Any:
     """Return when the log under a dotted path got its last value, a `Moment`, if that is known."""
-    return getattr(logs, "moments", {}).get(path.partition(".")[0])
+    return getattr(logs, "moments", {}).get(_split(logs, path)[0])
 
 
 def _is_scalar(value: Any) -> bool:

@@ -253,18 +253,28 @@ def places_of(logs: Mapping[str, Any], lengths: Mapping[str, int]) -> tuple[dict
 
 
 def _epochs_of(logs: Mapping[str, Any], path: str, count: int) -> Array | None:
-    """Return the epochs of the entries of a log; `None` if they are unknown."""
-    moments = getattr(logs, "moments", {})
-    last, training = (moments.get(name) for name in (path.partition(".")[0], TRAINING))
-    before = np.arange(1 - count, 1)
-    if last is not None and last.timescale == "epoch":
-        return last.epoch + last.interval * before
-    if last is not None and training is not None:
-        return (last.update + last.interval * before) * (training.epoch / training.update)
-    if last is not None or not logs.get(TRAINING):
+    """Return the epochs of the entries of a log; `None` if they are unknown.
+
+    Those of logs from a file are guessed: they are spread over all epochs.
+    """
+    known = getattr(logs, "places", {})
+    name = max((name for name in known if f"{path}.".startswith(f"{name}.")), key=len, default="")
+    if not known and logs.get(TRAINING):
+        last = max(len(values) for _, values in flatten_items(logs[TRAINING]))
+        return np.linspace(count == last, last, count)
+    epochs, updates = map(np.asarray, known.get(name, ((), ())))
+    if len(epochs) != count:
         return None
-    epochs = max(len(values) for _, values in flatten_items(logs[TRAINING]))
-    return np.linspace(count == epochs, epochs, count)
+    if logs.moments[name].timescale == "epoch":  # type: ignore[attr-defined]
+        return epochs
+    if TRAINING not in known:
+        return None
+    # How many updates there were at the end of each epoch; the present one is like the last.
+    ends = [np.array([0, *counts]) for counts in known[TRAINING]]
+    numbers, counts = (np.append(end, 2 * end[-1] - end[-2]) for end in ends)
+    begin, end = (np.interp(epochs - k, numbers, counts) for k in (1, 0))
+    parts = np.clip((updates - begin) / np.maximum(end - begin, 1), 0, 1)
+    return np.maximum(epochs - 1 + parts, 0)
 
 
 def _finish_curves(axes: Any) -> None:

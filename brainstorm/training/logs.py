@@ -9,6 +9,7 @@ import io
 import json
 import math
 import os
+from array import array
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -52,6 +53,7 @@ class Logs(dict[str, Any]):
     Attributes:
         moments: Name (of a hook) to the `Moment` of its last entry, in the logs of a trainer; run
             files keep them.
+        places: Name to the epochs and the updates so far at each entry, likewise.
         expected: Names of the hooks that may write logs, and of what the trainer itself records.
         scorers: The scorers of the trainer and its hooks by the name in the logs.
     """
@@ -59,6 +61,7 @@ class Logs(dict[str, Any]):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.moments: dict[str, Moment] = {}
+        self.places: dict[str, tuple[array[int], array[int]]] = {}
         self.expected: Collection[str] = ()
         self.scorers: Mapping[str, Sequence[Any]] = {}
 
@@ -74,7 +77,7 @@ class Logs(dict[str, Any]):
             return self[path]
         return default
 
-    def append(self, name: str, entry: Any) -> None:
+    def append(self, name: str, entry: Any, moment: Moment | None = None) -> None:
         """Append a value to the list `name`; a mapping appends each of its values below `name`.
 
         `None` and empty mappings are not recorded. NumPy scalars become Python numbers.
@@ -83,6 +86,12 @@ class Logs(dict[str, Any]):
             TrainingError: The name holds values and gets a mapping, or vice versa, or is empty.
         """
         _append(self, name, entry, name)
+        if entry is not None and moment is not None:
+            self.moments[name] = moment
+            if not isinstance(entry, Mapping) or entry:
+                epochs, updates = self.places.setdefault(name, (array("q"), array("q")))
+                epochs.append(moment.epoch)
+                updates.append(moment.update)
 
     def paths(self) -> list[str]:
         """Return the dotted paths of all lists."""
@@ -96,19 +105,35 @@ class Logs(dict[str, Any]):
         """Return copies of all lists, as arrays where they are long."""
         return _map_lists(self, _stored)
 
+    def get_moments(self) -> dict[str, Any]:
+        """Return `moments` and `places`, by name, in the form of `from_state`."""
+        found: dict[str, Any] = {name: moment._asdict() for name, moment in self.moments.items()}
+        for name, counts in self.places.items():
+            found[name]["places"] = np.array(counts, np.int64)
+        return found
+
     @classmethod
     def from_state(cls, state: Mapping[str, Any], moments: Mapping[str, Any] | None = None) -> Logs:
-        """Return logs from what `get_state` returned, and their moments as dictionaries.
+        """Return logs from what `get_state` and `get_moments` returned.
 
         Raises:
             TrainingError: A moment has no counts.
         """
         logs = cls(_map_lists(state, _restored))
         for name, values in (moments or {}).items():
+            values = dict(values)
+            places = np.asarray(values.pop("places", np.zeros((2, 0), int)))  # not in older files
             logs.moments[name] = moment = Moment(**values)
             where = f"moment of log {name!r}"
             check_counts(where, epoch=moment.epoch, update=moment.update)
             check_counts(where, 1, interval=moment.interval)
+            if places.ndim != 2 or len(places) != 2 or places.dtype.kind not in "iu":
+                raise TrainingError(
+                    f"{where}, places: expected two rows of integers, got {shown(places)}. Is the "
+                    f"file damaged?"
+                )
+            epochs, updates = places.tolist()
+            logs.places[name] = array("q", epochs), array("q", updates)
         return logs
 
     def to_json(self, file: str | os.PathLike[str] | None = None) -> str:
@@ -123,8 +148,8 @@ class Logs(dict[str, Any]):
         """Write a table: the epoch (0 is before the training), then one column per dotted path.
 
         Entries by updates lie between epochs, as in `plot_logs`. If epochs are unknown, as before
-        the end of the first one, rows are numbered by entry. Lists without a value in a row have
-        gaps.
+        the end of the first one, or for values that were not in all entries of a hook, rows are
+        numbered by entry. Lists without a value in a row have gaps.
         """
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")

@@ -124,10 +124,8 @@ class RunningHooks:
     ) -> None:
         """Append an entry to the logs, send it to the logger, and print it if that is wanted."""
         trainer = self._trainer
-        self._logs.append(name, entry)
-        if entry is not None:
-            counts = trainer.current_epoch_nr, trainer.current_update_nr
-            self._logs.moments[name] = Moment(*counts, timescale, interval)
+        counts = trainer.current_epoch_nr, trainer.current_update_nr
+        self._logs.append(name, entry, Moment(*counts, timescale, interval))
         if LOG.isEnabledFor(logging.INFO):
             place = f"epoch {trainer.current_epoch_nr}, update {trainer.current_update_nr}"
             for path, value in flatten_items({name: entry}):

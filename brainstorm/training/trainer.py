@@ -379,7 +379,7 @@ class Trainer(ShownAsTree, Describable):
             "current_epoch_nr": self.current_epoch_nr,
             "current_update_nr": self.current_update_nr,
             "logs": self.logs.get_state(),
-            "moments": {name: moment._asdict() for name, moment in self.logs.moments.items()},
+            "moments": self.logs.get_moments(),
             "stepper": self.stepper.get_state(),
             "hooks": {name: hook.get_state() for name, hook in self.hooks.items()},
             "ran": [name for name, hook in self.hooks.items() if hook.ran_on == hook.occasion],

@@ -173,14 +173,16 @@ def points(text):
 
 
 def test_curves():
-    text = page_content._chart("loss", {"a": [4.0, 0.0, 2.0]})
-    ((first, second, third),) = points(text)
+    curves = {"a": ([0, 1, 2], [4.0, 0.0, 2.0]), "b": ([1, 4], [1.0, 1.0])}
+    text = page_content._chart("loss", "epoch", curves)
+    (first, second, third), other = points(text)
+    assert [x for x, _ in other] == [second[0], 355]  # an epoch is at one place for all curves
     assert first[0] < second[0] < third[0]
     assert third[0] - second[0] == second[0] - first[0]
     assert first[1] < third[1] < second[1]  # downwards on the screen
     assert third[1] - first[1] == pytest.approx(second[1] - third[1])
     assert "a: 2<" in text
-    assert "3 entries" in text
+    assert "to epoch 4<" in text
 
 
 @pytest.mark.parametrize(
@@ -190,16 +192,24 @@ def test_curves():
         ([np.nan, np.inf], []),
         ([1.0, "a text", 2.0], [2, 2]),
         ([5.0], [2]),
-        ([1.0] * 1000, [250]),
+        ([1.0] * 1000, [144]),
         ([float(i) for i in range(1199)], [300]),
     ],
 )
 def test_curves_with_gaps_and_of_many_entries(values, lengths):
-    text = page_content._chart("loss", {"a": values})
+    text = page_content._chart("loss", "entry", {"a": (range(len(values)), values)})
     found = points(text)
     assert [len(line) for line in found] == lengths
     assert np.isfinite([x for line in found for point in line for x in point]).all()
     assert f"a: {values[-1]:.5g}" in text
+
+
+def test_a_single_large_value_among_many_is_seen():
+    text = page_content._chart(
+        "loss", "entry", {"a": (range(1000), [1.0] * 501 + [1e6] + [1.0] * 498)}
+    )
+    assert ">1e+06</text>" in text
+    assert min(y for line in points(text) for _, y in line) == 15
 
 
 # -- server ---------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from brainstorm.errors import FileFormatError, TrainingError, UnknownPathError
+from brainstorm.hooks.base import find_moment
 from brainstorm.training import Logs
 from brainstorm.training.logs import LONG, Moment
 from brainstorm.training.number_list import NumberList
@@ -120,15 +121,26 @@ def test_csv_has_a_column_per_path(logs, tmp_path):
 
 
 def test_a_row_of_csv_is_an_epoch(tmp_path):
-    logs = Logs(rolling_training={"a": [1.0, 2.0]}, validation=[3, 4, 5], often=[6, 7], end=["x"])
-    for name, (timescale, interval) in {
-        "rolling_training": ("epoch", 1), "validation": ("epoch", 1), "end": ("epoch", 1),
-        "often": ("update", 3),
-    }.items():  # fmt: skip
-        logs.moments[name] = Moment(2, 6, timescale, interval)
+    """Although the first epoch has two updates, the second four, and one hook logs now and then."""
+    logs = Logs()
+    for name, entry, epoch, update in (
+        ("validation", 3, 0, 0), ("b.often", 6, 1, 1), ("rolling_training", {"a": 1.0}, 1, 2),
+        ("validation", 4, 1, 2), ("b.often", 7, 2, 3), ("rolling_training", {"a": 2.0}, 2, 6),
+        ("b.often", 8, 2, 6), ("end", "x", 2, 6), ("rare", {}, 2, 6), ("rare", None, 2, 6),
+        ("b.often", 9, 3, 9), ("rare", {"c": 10}, 3, 9),
+    ):  # fmt: skip
+        timescale = "update" if name in ("b.often", "rare") else "epoch"
+        logs.append(name, entry, Moment(epoch, update, timescale, 1))
     logs.to_csv(tmp_path / "logs.csv")
-    rows = "epoch,rolling_training.a,validation,often,end 0,,3,, 1,1.0,4,6, 2,2.0,5,7,x"
+    rows = "epoch,validation,b.often,rolling_training.a,end,rare.c 0,3,,,, 0.5,,6,,, 1,4,,1.0,, "
+    rows += "1.25,,7,,, 2,,8,2.0,x, 2.75,,9,,,10"
     assert (tmp_path / "logs.csv").read_text().split() == rows.split()
+    again = Logs.from_state(logs.get_state(), logs.get_moments())
+    assert (again.places, again.moments) == (logs.places, logs.moments)
+    assert find_moment(again, "b.often").update == 9
+    logs.append("rare", {"d": 1}, Moment(3, 9, "update", 1))  # so one of c belongs to which entry?
+    logs.to_csv(tmp_path / "logs.csv")
+    assert (tmp_path / "logs.csv").read_text().startswith("entry,")
 
 
 def test_hdf5_round_trip(logs, tmp_path):
@@ -213,6 +225,8 @@ def test_moments_are_counts(name, value, least):
     text = f"moment of log 'x', {name}: expected an integer >= {least}, got {value}."
     with pytest.raises(TrainingError, match=re.escape(text)):
         Logs.from_state({"x": [1]}, {"x": {**moment, name: value}})
+    with pytest.raises(TrainingError, match="moment of log 'x', places: expected two rows of int"):
+        Logs.from_state({"x": [1]}, {"x": {**moment, "places": np.zeros((2, 1))}})
 
 
 def test_names_may_contain_dots(tmp_path):
