@@ -193,11 +193,18 @@ def test_of_a_nan_there_is_no_score_unless_it_does_not_count(columns):
     assert np.isnan([*evaluated(t, p, 0 * mask, scorers).values()]).all()
 
 
-def test_of_a_target_that_is_nan_there_is_no_score_unless_it_does_not_count():
-    t, p, mask = np.zeros((ROWS, 1)), np.zeros((ROWS, 1)), np.ones((ROWS, 1))
+@pytest.mark.parametrize(("columns", "kind"), [(1, Accuracy), (3, Accuracy), (3, FScore)])
+def test_of_a_target_that_is_nan_there_is_no_score_unless_it_does_not_count(columns, kind):
+    t, p, mask = np.zeros((ROWS, 1)), np.zeros((ROWS, columns)), np.ones((ROWS, 1))
     t[5], mask[5] = np.nan, 0
-    assert evaluated(t, p, mask, [Accuracy(mask_name="mask")])["Accuracy"] == 1
-    assert np.isnan(evaluated(t, p, mask, [Accuracy()])["Accuracy"])
+    assert evaluated(t, p, mask, [kind(mask_name="mask")])[kind.__name__] == 1
+    assert np.isnan(evaluated(t, p, mask, [kind()])[kind.__name__])
+
+
+def test_of_two_classes_minus_one_is_the_first():
+    t, p = np.array([[-1], [1], [-1]]), np.array([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7]])
+    assert Accuracy()(t, p) == 2
+    assert Recall().aggregate([Recall()(t, p)]) == 1
 
 
 @pytest.mark.parametrize(
@@ -211,7 +218,7 @@ def test_of_a_target_that_is_nan_there_is_no_score_unless_it_does_not_count():
         *((kind(), [bad], [[1, 0, 0]],
            f"scorer {kind.__name__!r}: expected targets that number the 3 columns of the "
            f"predictions from 0, got {np.array([bad])[0]}")
-          for kind in (Precision, Recall, FScore) for bad in (3, -1, 0.5, np.nan)),
+          for kind in (Precision, Recall, FScore, Accuracy) for bad in (3, -1, 0.5)),
         (AreaUnderCurve(), [0], [[1, 0, 0]],
          "expected targets with one column and predictions with one or two, got 1 and 3. Score the "
          "columns one by one: out_name='Slice.outputs.default'."),

@@ -69,7 +69,7 @@ class _LayerMonitor(Hook):
 def _min_avg_max(values: Array, suffix: str = "") -> dict[str, float]:
     return {
         f"min{suffix}": float(values.min()),
-        f"avg{suffix}": float(values.mean()),
+        f"avg{suffix}": float(values.mean(dtype=float)),
         f"max{suffix}": float(values.max()),
     }
 
@@ -87,7 +87,8 @@ class MonitorLayerParameters(_LayerMonitor):
         """Return the statistics of the values and of the norms."""
         result = _min_avg_max(values)
         if values.ndim > 1:
-            norms = np.linalg.norm(values.reshape(len(values), -1), axis=1)
+            rows = values.reshape(len(values), -1).astype(float)  # squares could be 0 or infinite
+            norms = np.linalg.norm(rows, axis=1)
             result.update(_min_avg_max(norms, "_L2_norm"))
         return result
 

@@ -112,6 +112,22 @@ class Scorer(Describable):
             )
         return true_labels == 1
 
+    def numbered(self, true_labels: Array, classes: int) -> Array:
+        """Return the class of each row as (rows, classes); of two classes, -1 is the first one.
+
+        Raises:
+            ValidationError: Some are not the number of a class.
+        """
+        is_no = (true_labels == -1) & (classes == 2)
+        there = np.where(is_no, 0, true_labels) == np.arange(classes)
+        strange = ~there.any(axis=1, keepdims=True) & ~np.isnan(true_labels)
+        if strange.any():
+            raise ValidationError(
+                f"scorer {self.__name__!r}: expected targets that number the {classes} columns of "
+                f"the predictions from 0, got {true_labels[strange][0]}"
+            )
+        return there
+
 
 # -- over the batches of an evaluation ------------------------------------------------------------
 

@@ -27,7 +27,10 @@ class Accuracy(Scorer):
         """Return the number (or, with a mask, the total weight) of correct rows."""
         if true_labels.shape[1] > 1:
             self.check_columns(true_labels, predicted)
-        elif predicted.shape[1] == 1 and (predicted != np.floor(predicted)).any():
+        elif predicted.shape[1] > 1:
+            there = self.numbered(true_labels, predicted.shape[1])
+            return _masked_sum(np.take_along_axis(there, _classes(predicted), axis=1), mask)
+        elif (predicted != np.floor(predicted)).any():
             raise ValidationError(
                 f"scorer {self.__name__!r}: expected predictions with a column for each class, or "
                 f"classes, got one column of numbers such as {predicted.max():.3g}. For the output "

@@ -1,6 +1,7 @@
 """Scorers that are not means over the rows: they keep counts, moments, or all predictions.
 
-All of them agree with those of scikit-learn with default options.
+All of them agree with those of scikit-learn with default options, except that classes that occur
+neither in targets nor in predictions do not count.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class _OfClasses(Scorer):
         weight = np.ones((len(predicted), 1)) if mask is None else mask
         if true_labels.shape[1] == 1 < classes:
             numbers = np.arange(classes)
-            there = self._numbered(true_labels, classes, weight)
+            there = self.numbered(true_labels, classes)
             found = predicted.argmax(axis=1)[:, None] == numbers
             wanted = 1 if classes == 2 and wanted is None else wanted
         else:
@@ -51,18 +52,6 @@ class _OfClasses(Scorer):
         counts = [(weight * cases).sum(axis=0) for cases in (there & found, found, there)]
         columns = slice(None) if wanted is None else [int(wanted)]
         return np.array(counts, dtype=float)[:, columns].ravel()
-
-    def _numbered(self, true_labels: Array, classes: int, weight: Array) -> Array:
-        """Return the class of each row as (rows, classes); of two classes, -1 is the first one."""
-        is_no = (true_labels == -1) & (classes == 2)
-        there = np.where(is_no, 0, true_labels) == np.arange(classes)
-        strange = ~there.any(axis=1, keepdims=True) & (weight != 0)
-        if strange.any():
-            raise ValidationError(
-                f"scorer {self.__name__!r}: expected targets that number the {classes} columns of "
-                f"the predictions from 0, got {true_labels[strange][0]}"
-            )
-        return there
 
     def out_of(self, found: Array, there: Array) -> Array:
         """Return the denominator of the score for each class.

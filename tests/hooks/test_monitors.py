@@ -53,6 +53,11 @@ def test_parameters(train, net):
     }
     assert_close(last(logs), expected)
     assert len(logs["bias"]["max"]) == 3
+    for scale in (1e-25, 1e25):  # the squares of which are no float32
+        net.buffer.Hidden.parameters.W[:] = scale
+        found = MonitorLayerParameters("Hidden").summarize(net, "parameters")["W"]
+        assert found["max_L2_norm"] == pytest.approx(scale * weights.shape[1] ** 0.5)
+        assert found["min"] == found["avg"] == found["max"]
 
 
 def test_gradients(train, net):
