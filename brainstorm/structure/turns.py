@@ -48,6 +48,8 @@ class Turn(_thread.RLock):  # type: ignore[misc]  # which is not final
 
     def __enter__(self) -> None:  # type: ignore[override]  # it is not to be asked
         running: State = self._manager.handler.running
+        # Before the lock is taken: from 3.12 on, Python catches no signal at the end of a round.
+        others = [turn for turn in running.turns if turn is not self and turn._is_owned()]
         is_taken = False
         try:
             if self._is_owned():
@@ -55,7 +57,6 @@ class Turn(_thread.RLock):  # type: ignore[misc]  # which is not final
             else:
                 with self._gate:
                     is_taken = self._acquires
-            others = [turn for turn in running.turns if turn is not self and turn._is_owned()]
             running.turns = [*others, self]
         except BaseException:
             if is_taken:
