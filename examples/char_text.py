@@ -17,7 +17,7 @@ from brainstorm.scorers import Scorer
 CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))  # others become "?"
 HELD_OUT = 0.1  # the end of the text, which comes from other modules
 
-# Modules that are not in every Python from 3.10 on; without them the text is almost the same.
+# Modules that are not in every Python from 3.11 on; without them the text is almost the same.
 GONE = {
     "aifc", "asynchat", "asyncore", "binhex", "cgi", "cgitb", "chunk", "crypt", "imghdr", "imp",
     "mailcap", "nntplib", "pipes", "smtpd", "sndhdr", "sunau", "telnetlib", "uu", "xdrlib",

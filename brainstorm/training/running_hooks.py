@@ -142,8 +142,7 @@ def _call(hook: Hook, function: Callable[..., Any], *args: Any) -> Any:
     except StopIteration:
         raise
     except Exception as error:
-        note = f"Raised by the hook {hook.__name__!r} ({type(hook).__name__})."
-        error.__notes__ = [*getattr(error, "__notes__", ()), note]
+        error.add_note(f"Raised by the hook {hook.__name__!r} ({type(hook).__name__}).")
         raise
 
 
