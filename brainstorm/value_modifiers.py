@@ -170,6 +170,12 @@ class ConstrainL2Norm(ValueModifier):
             handler.compute(_constrained.given(limit=self.limit), [view], [view])
 
 
+@formula
+def within_norm(g: Any, limit: Any) -> Any:
+    """Return values, scaled to a norm of `limit` if theirs is larger."""
+    return limit_norm(g, limit)
+
+
 def limit_norm(values: Any, limit: Any, axes: tuple[int, ...] | None = None) -> Any:
     """Return the tree of values, scaled to a norm of `limit` where theirs is larger.
 

@@ -26,7 +26,7 @@ nothing but handler operations, it is `Traceable`::
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,20 +36,12 @@ from brainstorm.errors import TrainingError
 from brainstorm.handlers.traces import Trace
 from brainstorm.interrupts import uninterrupted
 from brainstorm.network.tracing import Traces
-from brainstorm.optree import formula
 from brainstorm.training.accumulation import GradientAccumulation
 from brainstorm.training.loss_scaling import LossScaling
 from brainstorm.training.parameter_groups import GroupedParameters, ParameterGroup, checked_groups
-from brainstorm.training.update_rule import UpdateRule, check_can_learn, replaced
+from brainstorm.training.update_rule import UpdateRule, check_can_learn, check_start, replaced
 from brainstorm.utils import Array
-from brainstorm.value_modifiers import limit_norm
-
-
-@formula
-def within_norm(g: Any, limit: Any) -> Any:
-    """Return the gradients, scaled to a norm of `limit` if theirs is larger."""
-    return limit_norm(g, limit)
-
+from brainstorm.value_modifiers import within_norm
 
 #: Attributes that decide what a step consists of, beside the update; other threads set them between
 #: two steps.
@@ -199,14 +191,24 @@ class TrainingStepper(UpdateRule):
         Raises:
             MissingDataError: The batch is one of `net.predict`, without targets.
         """
-        if self._traces is None or self._waiting is not None:
-            when = "before it" if self._traces is None else "after set_state"
-            raise TrainingError(f"{type(self).__name__}.run: expected start(net) {when}.")
-        if self._holder.array_type is not self.handler.array_type:
+        self._do(self._run)
+
+    def apply(self) -> None:
+        """Do an update by the gradients that are there, after a backward pass of your own.
+
+        Raises:
+            TrainingError: The stepper needs passes of its own, or several for an update.
+        """
+        needed = ("run", "step", "do_passes", "look_ahead")
+        if not self._takes_one_batch or any(map(self._replaces, needed)):
             raise TrainingError(
-                f"{type(self).__name__}.run: expected arrays of one kind since start(net), got "
-                f"those of another handler. Call start(net) again, or Trainer.train in a training."
+                f"{type(self).__name__}.apply: expected a stepper that updates after one backward "
+                f"pass, without accumulation or reducer. Call run(), which does the passes, too."
             )
+        self._do(lambda: self.do_traced("finish_update"))
+
+    def _do(self, function: Callable[[], None]) -> None:
+        check_start(self, is_started=self._traces is not None)
         # Threads that change the stepper wait, too; but processes wait for each other in a reducer.
         with self.net.alone() if self.reducer is None else contextlib.nullcontext():
             self.net.check_complete()
@@ -217,7 +219,7 @@ class TrainingStepper(UpdateRule):
                 self.steps += 1
             try:
                 self.refresh()
-                self._run()
+                function()
             except BaseException:
                 self.steps -= begins
                 self._come_back()
@@ -233,7 +235,6 @@ class TrainingStepper(UpdateRule):
             self._do_parts("look_ahead")
 
     def _come_back(self) -> None:
-        """Undo `look_ahead`."""
         if self._before is not None:
             self.handler.copy_to(self._before, self.parameters)
 

@@ -115,8 +115,9 @@ class UpdateRule(Traceable, KeptState, Describable):
     def update(self) -> None:
         """Change the parameters after the passes, by handler operations on fixed arrays only.
 
-        Called once per part of the parameters, which has a group and weights of its own: usually
-        once, with all of them. `parameters`, `gradients`, state and numbers are those of the part.
+        Called by a step (`TrainingStepper.run` or `apply`), once per part of the parameters, which
+        has a group and weights of its own: usually once, with all of them. `parameters`,
+        `gradients`, state and numbers are those of the part.
         """
         if self.rule is None:
             raise NotImplementedError(f"{type(self).__name__} defines neither rule nor update")
@@ -210,6 +211,18 @@ def check_can_learn(stepper: UpdateRule, net: Any) -> None:
         raise TrainingError(
             f"{type(stepper).__name__}.start: expected parameters to begin with, got zeros only. "
             f"Call net.initialize, e.g. net.initialize(DenseSqrtFanIn(), fallback=0)."
+        )
+
+
+def check_start(stepper: UpdateRule, is_started: bool) -> None:
+    """Raise an error if a stepper was not started for the present state and handler."""
+    if not is_started or stepper._waiting is not None:
+        when = "after set_state" if is_started else "before it"
+        raise TrainingError(f"{type(stepper).__name__}.run: expected start(net) {when}.")
+    if stepper._holder.array_type is not stepper.handler.array_type:
+        raise TrainingError(
+            f"{type(stepper).__name__}.run: expected arrays of one kind since start(net), got "
+            f"those of another handler. Call start(net) again, or Trainer.train in a training."
         )
 
 

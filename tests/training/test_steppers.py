@@ -18,6 +18,7 @@ from brainstorm.data_iterators import Undivided, load_data, save_data
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import TrainingError, ValidationError
 from brainstorm.handlers import DebugHandler, NumpyHandler
+from brainstorm.handlers.native import NativeHandler
 from brainstorm.hooks import MonitorLoss
 from brainstorm.layers import Elementwise, FullyConnected, Input, Loss, SoftmaxCE
 from brainstorm.network import Network
@@ -42,8 +43,8 @@ from brainstorm.training import (
     Trainer,
     TrainingStepper,
 )
-from brainstorm.training.base_stepper import within_norm
-from tests.networks import build
+from brainstorm.value_modifiers import within_norm
+from tests.networks import batch_for, build, trainable
 from tests.trainings import given, refused, takes_less_than
 
 STEPS = 12
@@ -454,8 +455,40 @@ def test_gradients_of_any_size_are_scaled(values, limit, scaled, rtol):
 
 
 def test_a_stepper_must_be_started():
-    with refused("SgdStepper.run: expected start(net) before it.", is_whole=True):
-        SgdStepper(0.1).run()
+    for step in (SgdStepper(0.1).run, SgdStepper(0.1).apply):
+        with refused("SgdStepper.run: expected start(net) before it.", is_whole=True):
+            step()
+
+
+@pytest.mark.parametrize("handler", [NumpyHandler, NativeHandler])
+@pytest.mark.parametrize("stepper", [MomentumStepper(0.1, 0.9), AdamStepper(0.1)])
+def test_an_update_after_passes_of_ones_own_is_that_of_a_step(stepper, handler):
+    stepper.max_gradient_norm, stepper.groups = 0.5, [ParameterGroup("A", weight_decay=0.1)]
+    results = []
+    for is_own in (False, True):
+        net = trainable(FullyConnected(3, "tanh", name="A"), handler=handler(np.float64))
+        net.provide_external_data(batch_for(2, 5))
+        stepper.start(net)
+        for _ in range(3):
+            if is_own:
+                net.forward_pass(training_pass=True)
+                net.backward_pass()
+                stepper.apply()
+            else:
+                stepper.run()
+        assert stepper.steps == 3
+        results.append((net.get("parameters"), stepper.get_state()))
+    np.testing.assert_equal(*results)
+
+
+def test_no_update_without_the_passes_that_belong_to_it():
+    accumulating = SgdStepper(0.1)
+    accumulating.accumulation = GradientAccumulation(2)
+    for stepper in (NesterovStepper(0.1), ForwardStepper(), accumulating):
+        _, stepper = started(stepper)
+        text = f"{type(stepper).__name__}.apply: expected a stepper that updates after one backward"
+        with refused(text):
+            stepper.apply()
 
 
 def test_gradients_are_scaled_to_the_largest_norm_which_may_change_while_training():
