@@ -303,6 +303,10 @@ def endless():
         *((lambda wrong=wrong: network().forward_pass(context=wrong),
            "forward_pass, context: expected what get_context of this network returned, or None, "
            f"got a {type(wrong).__name__}.") for wrong in (3.0, [1, 2])),
+        (lambda: network().forward_pass({"default": X}),
+         "forward_pass, training_pass: expected True or False, got {'default': array("),
+        (lambda: network().backward_pass({"Out": X}),
+         "backward_pass, accumulate: expected True or False, got {'Out': array("),
         (lambda: NativeHandler(3), "NativeHandler(dtype): expected float32 or float64, got 3"),
         (lambda: data_iterators.save_data(f"{tempfile.gettempdir()}/endless.hdf5", endless()),
          "save_data: expected dictionaries that end somewhere, got one that contains itself."),

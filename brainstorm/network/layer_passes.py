@@ -7,6 +7,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
+import numpy as np
+
+from brainstorm.errors import NetworkValidationError, shown
 from brainstorm.handlers.traces import Traceable
 from brainstorm.network.error_places import naming_places
 from brainstorm.network.pass_plan import BackwardStep, plan_backward_pass
@@ -24,6 +27,14 @@ Followers = Mapping[str, tuple[Callable[[], None], bool]]
 def unscaled(g: Any, scale: Any) -> Any:
     """Return the gradients of the loss itself."""
     return g / scale
+
+
+def _check_flag(where: str, value: Any) -> None:
+    if not isinstance(value, (bool, int, np.bool_)):
+        raise NetworkValidationError(
+            f"{where}: expected True or False, got {shown(value)}. Data are given to "
+            f"provide_external_data, deltas come from Loss layers."
+        )
 
 
 class Passes(Traceable):
@@ -72,6 +83,7 @@ class Passes(Traceable):
         The state before the first step is `context`, or if that is `None` zero, or as carried on.
         In step-by-step prediction `past` is the state that layers have kept of earlier steps.
         """
+        _check_flag("forward_pass, training_pass", training_pass)
         self.manager.begin_pass(0)
         handler = self.manager.handler
         with handler.running.at("context"):
@@ -91,6 +103,7 @@ class Passes(Traceable):
 
     def backward(self, accumulate: bool) -> None:
         """Run all layers backward that lead to a parameter; may add to the present gradients."""
+        _check_flag("backward_pass, accumulate", accumulate)
         self.manager.begin_pass(len(self.layers))
         gradients = self.manager.views.gradients if self.loss_scale is not None else None
         if gradients is not None and accumulate:
