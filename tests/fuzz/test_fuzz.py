@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from brainstorm.describable import create_from_description
@@ -47,6 +47,7 @@ def test_any_architecture_and_description(tree):
 @settings(max_examples=100)
 @given(st.text(st.sampled_from("FRLTBDCPlrstmap0123456789.: é²"), max_size=12))
 def test_any_spec(text):
+    assume(not re.search("[0-9]{4}", text))  # "L7500" is built, which takes its time and memory
     assert outcome_of(build_from_spec, text) in ("accepted", "refused")
 
 
