@@ -50,6 +50,7 @@ class DataIterator(ShownAsTree, Seedable):
             a `Chunk` does. Then T is time, and not the number of rows. Set by the class.
         per_sequence: Names of the data that are (B, features...).
         over_s: Names of the data that are (S, B, features...), with a length of their own.
+        padding_masks: 'T' and 'S' to the name of the mask of the padding that this iterator adds.
     """
 
     __argument_error__ = IteratorValidationError
@@ -57,6 +58,7 @@ class DataIterator(ShownAsTree, Seedable):
     gives_sequences = False
     per_sequence: frozenset[str] = frozenset()
     over_s: frozenset[str] = frozenset()
+    padding_masks: Mapping[str, str] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -248,7 +250,7 @@ class Wrapper(DataIterator):
         super().__init__(iter.data_shapes, None)
         self.per_sequence, self.over_s = iter.per_sequence, iter.over_s
         self.iter = iter
-        self.gives_sequences = iter.gives_sequences
+        self.gives_sequences, self.padding_masks = iter.gives_sequences, iter.padding_masks
         self.settings = dict(settings)
 
     @property  # type: ignore[misc]

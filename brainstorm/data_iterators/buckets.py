@@ -76,7 +76,8 @@ class BucketedMinibatches(PlannedBatches):
         self.lengths = self._check_sequences()
         self.seq_lens = self.lengths["T"]
         shapes = {name: self._features(name, arrays[0]) for name, arrays in self.data.items()}
-        shapes.update((MASKS[time], (1,)) for time in self.lengths)
+        self.padding_masks = {time: MASKS[time] for time in self.lengths}
+        shapes.update(dict.fromkeys(self.padding_masks.values(), (1,)))
         super().__init__(shapes, len(self.seq_lens), batch_size, shuffle, drop_last)
 
     def _listed(self, name: str, arrays: Any) -> list[np.ndarray]:
@@ -156,6 +157,8 @@ class BucketedMinibatches(PlannedBatches):
         if not self.shuffle:
             return super()._draw_epoch()
         order = self._draw_order()
+        if self.drop_last:  # before they are sorted: else the longest ones would always be left out
+            order = order[: self.length * self.batch_size]
         for part in self._cut(order, self.pool * self.batch_size):
             # The last key counts first: T.
             part[:] = part[np.lexsort([self.lengths[time][part] for time in sorted(self.lengths)])]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -68,7 +68,8 @@ def channel_statistics(iter: DataIterator, *names: str, mask_name: str | None = 
         iter: Yields the training data.
         *names: The data names.
         mask_name: The name of a mask (T, B, 1) or (B, 1): only steps where it is not 0 count; or of
-            one with a value for each pixel, (T, B, ..., 1). Of data (B, features...) all count.
+            one with a value for each pixel, (T, B, ..., 1). `None`: the mask of the padding that
+            the iterator adds, if it does. Of data (B, features...) all count, each sequence once.
 
     Returns:
         Data name to (means, standard deviations): for each element of the last axis over all
@@ -98,17 +99,17 @@ def channel_statistics(iter: DataIterator, *names: str, mask_name: str | None = 
         if name not in iter.data_shapes:
             text = unknown("data name", name, iter.data_shapes)
             raise IteratorValidationError(f"channel_statistics: {text}")
-    sums = {name: (0, np.zeros(()), np.zeros(())) for name in names}
+    sums = {name: _Sums() for name in names}
     for batch in iter():
         for name in names:
-            masked_by = mask_name if iter.batch_axis(name) else None
-            sums[name] = _add(sums[name], _get_rows(batch, name, masked_by))
+            time = iter.axes(name)[:-1]
+            masked_by = (mask_name or iter.padding_masks.get(time)) if time else None
+            if time or not getattr(batch, "continues", False):  # rows of sequences come once
+                sums[name] = _add(sums[name], _get_rows(batch, name, masked_by))
     result: Statistics = {}
-    for name, (count, mean, squares) in sums.items():
+    for name, (count, mean, squares, low, high) in sums.items():
         with np.errstate(all="ignore"):
-            std = np.sqrt(squares / max(count, 1))
-            rounding = count * np.finfo(float).eps * (std + abs(mean))
-        std = np.where(std <= rounding, 1.0, std)
+            std = np.where(low == high, 1.0, np.sqrt(squares / max(count, 1)))
         if not (count and np.isfinite(mean).all() and np.isfinite(std).all()):
             raise IteratorValidationError(
                 f"channel_statistics, data {name!r}: expected finite numbers, got {count} values "
@@ -133,14 +134,26 @@ def _get_rows(batch: Batch, name: str, mask_name: str | None) -> np.ndarray:
     return np.asarray(array, np.float64).reshape(-1, array.shape[-1])
 
 
-def _add(sums: tuple[int, Any, Any], rows: np.ndarray) -> tuple[int, Any, Any]:
-    """Return count, mean and sum of squared differences from it, including further values."""
+class _Sums(NamedTuple):
+    """What is known of each channel."""
+
+    values: int = 0
+    mean: Any = np.zeros(())
+    squares: Any = np.zeros(())  # of the differences from the mean
+    low: Any = np.inf
+    high: Any = -np.inf
+
+
+def _add(sums: _Sums, rows: np.ndarray) -> _Sums:
+    """Return the sums, including further values."""
     if not len(rows):
         return sums
-    count, mean, squares = sums
+    count, mean, squares, low, high = sums
     with np.errstate(all="ignore"):  # infinite values are found at the end
         its_mean = rows.mean(axis=0)
         delta, total = its_mean - mean, count + len(rows)
         squares = squares + ((rows - its_mean) ** 2).sum(axis=0)
         squares = squares + delta**2 * (count * len(rows) / total)
-        return total, mean + delta * (len(rows) / total), squares
+        mean = mean + delta * (len(rows) / total)
+        low, high = np.minimum(low, rows.min(axis=0)), np.maximum(high, rows.max(axis=0))
+        return _Sums(total, mean, squares, low, high)

@@ -149,3 +149,11 @@ def test_pairs_that_are_not_in_order(change, match):
     data = {"default": numbered([1, 2]), "source": numbered([3, 4])}
     with refused(match):
         BucketedMinibatches(1, **{**data, **change})
+
+
+def test_no_length_is_always_left_out():
+    iterator = BucketedMinibatches(20, drop_last=True, default=numbered(range(1, 104)))
+    left = [set(range(1, 104)) - {n for b in iterator() for n in b["default"].max((0, 2))}
+            for _ in range(60)]  # fmt: skip
+    assert all(len(numbers) == 3 for numbers in left)
+    assert len(set.union(*left)) > 60

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from brainstorm.data_iterators import (
+    AddGaussianNoise,
     BucketedMinibatches,
     Cutout,
     Minibatches,
@@ -13,6 +14,7 @@ from brainstorm.data_iterators import (
     Normalize,
     OneHot,
     Rotate90,
+    SequenceChunks,
     Undivided,
     channel_statistics,
 )
@@ -166,6 +168,27 @@ def test_statistics_leave_out_what_a_mask_does(iterator, kept):
     np.testing.assert_allclose(
         found, [kept.mean(axis=0, dtype=float), kept.std(axis=0, dtype=float)]
     )
+
+
+def test_statistics_leave_out_the_padding_that_an_iterator_adds_and_count_each_sequence_once():
+    labels = [[float(len(s))] for s in SEQUENCES]
+    pairs = {"default": SEQUENCES, "source": SEQUENCES[::-1], "label": labels}
+    ragged = BucketedMinibatches(3, over_s="source", per_sequence="label", **pairs)
+    found = channel_statistics(AddGaussianNoise(ragged, {"label": 0}), "default", "source", "label")
+    whole = np.concatenate(SEQUENCES)
+    for name in ("default", "source"):
+        np.testing.assert_allclose(found[name], [whole.mean(axis=0), whole.std(axis=0)])
+    np.testing.assert_allclose(found["label"], [np.mean(labels, 0), np.std(labels, 0)])
+    mask = np.arange(4)[:, None, None] < np.array([1, 4, 2, 3, 4, 1])[:, None]
+    chunks = SequenceChunks(2, 2, default=X, mask=mask, label=np.c_[:6.0], per_sequence="label")
+    assert channel_statistics(chunks, "label")["label"] == ([2.5], [np.std(np.arange(6))])
+
+
+@pytest.mark.parametrize(("mean", "std"), [(1.7e9, 0.3), (1e6, 1e-3), (1.0, 1e-12)])
+def test_what_varies_little_is_not_constant(mean, std):
+    data = mean + std * np.resize([-1.0, 1.0], (1, 1_000_000, 1))
+    found = channel_statistics(Minibatches(250_000, False, default=data), "default")
+    np.testing.assert_allclose(found["default"][1], data.std(), rtol=1e-3)
 
 
 @pytest.mark.parametrize("mean", [0.0, 1000.0, 60000.0])
