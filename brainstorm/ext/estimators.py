@@ -327,11 +327,9 @@ class NetClassifier(_base.ClassifierMixin, _NetEstimator):
     def _encode(self, y: np.ndarray, weights: np.ndarray, is_new: bool) -> np.ndarray:
         is_multilabel = y.ndim == 2
         labels = np.arange(y.shape[1]) if is_multilabel else np.unique(y)
-        if not hasattr(self, "classes_"):
-            self.classes_ = labels
+        self.classes_ = getattr(self, "classes_", labels)
         task = "multi-label" if is_multilabel else "classification"
-        if is_new:
-            self._task = task
+        self._task = task if is_new else self._task
         fits = np.isin(labels, self.classes_).all() and task == self._task
         if not fits or (is_multilabel and len(labels) != len(self.classes_)):
             raise ValidationError(
@@ -380,8 +378,10 @@ class NetRegressor(_base.RegressorMixin, _NetEstimator):
             share = weights[:, None] / max(weights.sum(), np.finfo(float).tiny)
             origin = targets[0]  # so that the mean of a constant is that constant
             self.y_mean_ = origin + (share * (targets - origin)).sum(axis=0)
-            deviations = np.sqrt((share * (targets - self.y_mean_) ** 2).sum(axis=0))
-            self.y_scale_ = np.where(deviations > 0, deviations, 1.0)
+            deviations = targets - self.y_mean_
+            largest = np.abs(deviations).max(axis=0).clip(np.finfo(float).tiny)  # squares may be 0
+            scale = largest * np.sqrt((share * (deviations / largest) ** 2).sum(axis=0))
+            self.y_scale_ = np.where(scale > 0, scale, 1.0)
         if targets.shape[1] != len(self.y_mean_):
             raise ValidationError(
                 f"{type(self).__name__}: expected {len(self.y_mean_)} targets as in the first "

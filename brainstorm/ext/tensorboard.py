@@ -67,8 +67,12 @@ class TensorBoardWriter(Hook):
         for pattern in self.histograms:
             if not net.buffer.paths(pattern):
                 self.check_name("buffer", pattern, net.buffer.paths())
-        self._lengths = {}
-        self._writer = require("tensorboardX", "tensorboard").SummaryWriter(self.folder)
+        logs = () if self.trainer is None else flatten_items(self.trainer.logs)
+        self._lengths = {path: len(values) for path, values in logs}
+        os.makedirs(self.folder, exist_ok=True)
+        number = len(os.listdir(self.folder))  # of files; their names have the time in seconds
+        writer = require("tensorboardX", "tensorboard").SummaryWriter
+        self._writer = writer(self.folder, filename_suffix=f".{number}")
 
     def owns(self, path: str) -> bool:
         """Return whether it is a folder: each training writes a new file into it."""

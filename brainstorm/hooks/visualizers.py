@@ -26,12 +26,13 @@ PNG = b"\x89PNG\r\n\x1a\n"
 class ProgressBar(Hook):
     """Show the progress of each epoch: a bar on a terminal, otherwise a line at its end."""
 
-    __undescribed__ = {"length", "_shown", "_ends_epoch", "_bar"}
+    __undescribed__ = {"length", "_shown", "_ends_epoch", "_bar", "_begin"}
 
     length: int | None = None
     _shown = 0  # number of batches of this epoch
     _ends_epoch = False
     _bar: Any = None
+    _begin = 0.0  # of this epoch
 
     role = "reader"
 
@@ -43,6 +44,7 @@ class ProgressBar(Hook):
         super().start(net, stepper, verbose, named_data_iters)
         self.length = getattr(named_data_iters.get("training_data_iter"), "length", None)
         self._shown = self.trainer.batches_given  # where the epoch goes on
+        self._begin = time.perf_counter()
 
     def is_turn(self, timescale: str, count: int) -> bool:
         """Return whether to show progress: also at the end of an epoch, after its last batch."""
@@ -53,11 +55,13 @@ class ProgressBar(Hook):
         given = self.trainer.batches_given
         if given > self._shown:
             if self._bar is None:
-                self._bar = _open_bar(f"Epoch {epoch_nr}", self.length, self._shown)
+                self._bar = _open_bar(f"Epoch {epoch_nr}", self.length, self._shown, self._begin)
             self._bar.update(given - self._shown)
         self._shown = 0 if self._ends_epoch else given
         if self._ends_epoch or given == self.length:
             self._close()
+        if self._ends_epoch:
+            self._begin = time.perf_counter()
 
     def finalize(self, net: Any, stepper: Any, logs: Any) -> None:
         self._close()
@@ -68,12 +72,12 @@ class ProgressBar(Hook):
             self._bar = None
 
 
-def _open_bar(title: str, length: int | None, shown: int) -> Any:
+def _open_bar(title: str, length: int | None, shown: int, begin: float) -> Any:
     if not OUTPUT.isatty():
-        return _Line(title)
+        return _Line(title, begin)
     from tqdm.auto import tqdm  # here, because the import takes longer than a small training
 
-    return tqdm(
+    bar = tqdm(
         total=length,
         desc=title,
         unit=" batches",
@@ -81,15 +85,16 @@ def _open_bar(title: str, length: int | None, shown: int) -> Any:
         dynamic_ncols=True,
         initial=shown,
     )
+    bar.start_t -= time.perf_counter() - begin  # the first batch is done
+    return bar
 
 
 class _Line:
     """Replaces the bar where there is no terminal."""
 
-    def __init__(self, title: str) -> None:
-        self.title = title
+    def __init__(self, title: str, begin: float) -> None:
+        self.title, self.begin = title, begin
         self.count = 0
-        self.begin = time.perf_counter()
 
     def update(self, batches: int) -> None:
         self.count += batches

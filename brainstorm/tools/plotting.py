@@ -143,7 +143,8 @@ def plot_learning_rates(search: Any) -> Any:
         label=f"suggestion: {search.suggestion:.2g}",
     )
     axes.set(xscale="log", xlabel="learning rate", ylabel="loss")
-    axes.set_ylim(0, 2 * search.losses[0])
+    first, low = search.losses[0], min(search.losses)
+    axes.set_ylim(min(0, low), first + (max(abs(first), first - low) or 1.0))
     axes.legend(fontsize=9)
     axes.grid(alpha=0.3)
     return figure

@@ -213,7 +213,7 @@ class Exponential(Schedule):
         try:
             value = self.initial_value * self.factor**k
         except OverflowError:
-            value = math.copysign(math.inf, self.initial_value)
+            value = self.initial_value and math.copysign(math.inf, self.initial_value)
         if self.minimum is not None:
             value = max(value, self.minimum)
         return value if self.maximum is None else min(value, self.maximum)

@@ -255,6 +255,13 @@ def test_a_constant_first_part_of_targets_is_not_scaled_by_rounding_errors():
     assert model.y_scale_ == 1
 
 
+@pytest.mark.parametrize("size", [1e-200, 1e200])
+def test_targets_of_any_size_are_scaled(size):
+    model = NetRegressor("F5", max_epochs=1, random_state=0).fit(X, size * X[:, 0])
+    np.testing.assert_allclose(model.y_scale_, size * X[:, 0].std(dtype=float))
+    assert 0 < np.abs(model.predict(X) / size).max() < 10
+
+
 def test_parts_may_lack_classes():
     model = NetClassifier(**SMALL)
     is_yes = LABELS == "positive"

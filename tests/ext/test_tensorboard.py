@@ -29,11 +29,13 @@ def net():
     return net
 
 
+X = np.random.RandomState(0).normal(size=(1, 8, 3))
+BATCHES = Minibatches(4, default=X, targets=X[..., :2])
+
+
 def train(net, *hooks):
-    x = np.random.RandomState(0).normal(size=(1, 8, 3))
-    data = Minibatches(4, default=x, targets=x[..., :2])
     trainer = make_trainer(*hooks, stepper=SgdStepper(0.1), epochs=3)
-    trainer.train(net, data, valid=data)
+    trainer.train(net, BATCHES, valid=BATCHES)
     return trainer
 
 
@@ -41,8 +43,7 @@ def read(folder):
     """Return {tag: {step: value}} of all events: numbers, and histograms as messages."""
     from tensorboardX.proto.event_pb2 import Event
 
-    (file,) = folder.iterdir()
-    content, found = file.read_bytes(), {}
+    content, found = b"".join(file.read_bytes() for file in sorted(folder.iterdir())), {}
     while content:  # a length (8 bytes and 4 of its checksum), the event, 4 of its checksum
         length = int.from_bytes(content[:8], "little")
         event = Event.FromString(content[12 : 12 + length])
@@ -62,6 +63,18 @@ def test_scalars(net, tmp_path):
     values = [found["valid/total_loss"][step] for step in range(4)]
     assert values == pytest.approx(trainer.logs["valid.total_loss"])
     assert sorted(found["rolling_training/total_loss"]) == [1, 2, 3]
+    assert found["say/even"] == {0: 0.0, 2: 2.0}
+
+
+def test_a_training_that_goes_on_adds_a_file_and_writes_no_value_twice(net, tmp_path):
+    say = Say("say")
+    trainer = train(net, MonitorLoss("valid", name="valid"), say, TensorBoardWriter(tmp_path))
+    del trainer.hooks["say"]
+    trainer.hooks["StopAfterEpoch"].max_epochs = 5
+    trainer.train(net, BATCHES, valid=BATCHES)  # within the same second
+    assert len(list(tmp_path.iterdir())) == 2
+    found = read(tmp_path)
+    assert sorted(found["valid/total_loss"]) == list(range(6))
     assert found["say/even"] == {0: 0.0, 2: 2.0}
 
 

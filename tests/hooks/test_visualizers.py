@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+import time
 import types
 from contextlib import nullcontext, redirect_stdout
 
@@ -76,6 +77,15 @@ def test_a_line_per_epoch_without_a_terminal(train, capsys):
     lines = capsys.readouterr().out.splitlines()
     texts = [re.sub(r"in \d+\.\d\d s$", "in time", line) for line in lines]
     assert texts == [f"Epoch {number}: 4 batches in time" for number in (1, 2, 3)]
+
+
+def test_the_time_of_an_epoch_is_that_of_all_its_batches(train, capsys):
+    def slow(*args):
+        time.sleep(0.1)
+
+    train(Call(slow, timescale="update"), ProgressBar(), epochs=2)
+    times = [float(line.split()[-2]) for line in capsys.readouterr().out.splitlines()]
+    assert all(seconds >= 0.4 for seconds in times)
 
 
 def test_a_bar_per_epoch_on_a_terminal_complete_before_logs_are_printed(train):

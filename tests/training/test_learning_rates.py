@@ -137,6 +137,9 @@ def test_plot(tmp_path):
     (axes,) = figure.axes
     assert axes.get_xscale() == "log"
     assert [text.get_text() for text in axes.get_legend().get_texts()][2] == "suggestion: 0.02"
+    for losses, limits in (([2.0, 1.0, 4.0], (0, 4)), ([-1.0, -3.0, 0.5], (-3, 1))):
+        figure = plot_learning_rates(LearningRateSearch([0.1, 0.2, 0.4], losses, losses))
+        assert figure.axes[0].get_ylim() == limits
 
 
 @pytest.mark.parametrize(

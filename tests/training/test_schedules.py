@@ -56,6 +56,10 @@ FORMULAS = {
 }
 
 
+def test_what_begins_at_zero_stays_there():
+    assert [Exponential(x, 2.0).at(5000) for x in (0.0, 1.0, -1.0)] == [0, math.inf, -math.inf]
+
+
 @pytest.mark.parametrize("name", FORMULAS)
 def test_formula_also_of_what_is_read_from_strict_json(name):
     schedule, expected = FORMULAS[name]
