@@ -8,6 +8,7 @@ axes) and keep the reduced axes with length 1 unless ``keepdims=False``. If shap
 from __future__ import annotations
 
 import builtins
+import numbers
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -217,8 +218,14 @@ def dot(x: Expression, y: Expression) -> Any:
     return build("dot", (x, y))
 
 
-def take(x: Expression, indices: Expression, axis: int = 0) -> Any:
-    """Return the slices of x at the indices, whose axes replace `axis`; -1 is the last."""
+def take(x: Expression, indices: Operand, axis: int = 0) -> Any:
+    """Return the slices of x at the indices, whose axes replace `axis`; -1 is the last.
+
+    One index may be a whole number: ``take(x, 1, axis=2)`` is ``x[:, :, 1]``.
+    """
+    if isinstance(indices, numbers.Integral):
+        at = build("take", (x, full((), indices)), {"axis": axis}).params["axis"]
+        return x[(*(slice(None),) * at, indices)]
     return build("take", (x, indices), {"axis": axis})
 
 

@@ -180,7 +180,7 @@ NUMPY = {
     "softmax": lambda x, axis: softmax(x),
     "logsumexp": lambda x, axis: np.log(np.exp(x).sum(axis, keepdims=True)),
     "gather": lambda x, i, axis: np.take_along_axis(x, i.astype(int), axis),
-    "take": lambda x, i, axis: x.take(i.astype(int), axis),
+    "take": lambda x, indices, axis: x.take(np.asarray(indices).astype(int), axis),
 }
 
 
