@@ -60,6 +60,18 @@ def erf(x: Array, *, out: Array) -> None:
     np.copyto(out, np.copysign(np.where(a < 0.5, a * (above / below), 1 - erfc), x))
 
 
+def _log_gamma(x: float) -> float:
+    try:
+        return math.lgamma(x)
+    except (ValueError, OverflowError):  # where the function of C gives infinity
+        return math.inf
+
+
+def lgamma(x: Array, *, out: Array) -> None:
+    """Write the logarithm of the absolute value of the gamma function."""
+    np.copyto(out, np.vectorize(_log_gamma, otypes=[np.float64])(x), casting="unsafe")
+
+
 def binarize(x: Array, *, out: Array) -> None:
     """Write 1 where x >= 0, -1 where x < 0."""
     np.sign(x, out=out)
