@@ -27,6 +27,7 @@ TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 
 #: How the names of cases begin that ONNX has no counterpart of, and what is said about them.
 REFUSED = {
+    "Expression('lgamma": "ONNX has no counterpart of lgamma in its formula.",
     "Merge() of inputs_1 3, inputs_2 2, constant": r"expected data \('T', 'B', ...\), got \(",
     **dict.fromkeys(
         (f"Pooling2D((1, 2), {kind!r}, (2, 1), 2)" for kind in ("max", "avg")),
@@ -462,6 +463,16 @@ def test_operators_of_formulas(text):
     if "indices" in text:
         net.buffer.Formula.parameters.indices[:] = [-1, 0, 2, -3]
     check_everywhere(net, numbers(T, B, 2, 3))
+
+
+class SlicedLayerImpl(bl.ExpressionLayer):
+    def formula(self, x):
+        return x[:, :, 2::-2, ::-1] * x[:, :, 1:3, 1:2]
+
+
+def test_slices_of_formulas():
+    net = net_of((4, 3), ConstructionWrapper.create(SlicedLayerImpl))
+    check_everywhere(net, numbers(T, B, 4, 3))
 
 
 @pytest.mark.parametrize(
