@@ -219,6 +219,31 @@ def test_inputs_may_be_called_as_other_tensors(names):
         np.testing.assert_allclose(run(model, data), net.predict(data, path), **TOLERANCE)
 
 
+def test_several_outputs():
+    inp = bl.Input({"default": ("T", "B", 4, 4, 2), "targets": ("T", "B", 1)})
+    hidden = (
+        inp >> bl.Convolution2D(3, 3, name="Hidden") >> bl.FullyConnected(3, "linear", name="Z")
+    )
+    out = bl.SoftmaxCE(name="Out")
+    hidden >> out
+    inp - "targets" >> "targets" - out
+    hidden >> bl.TimePooling("sum", name="Whole")
+    net, data = random_net(inp), numbers(T, B, 4, 4, 2)
+    paths = ["Whole.outputs.default", "Out.outputs.predictions", "Hidden.outputs.default"]
+    model, expected = to_onnx(net, paths), net.predict(data, paths)
+    assert [info.name for info in model.graph.input] == ["default"]
+    names = ["Whole.default", "Out.predictions", "Hidden.default"]
+    assert [info.name for info in model.graph.output] == names
+    found = onnxruntime.InferenceSession(model.SerializeToString()).run(None, data)
+    again = from_onnx(model, handler=NumpyHandler(np.float32)).predict(data, paths)
+    for path, value in zip(paths, found, strict=True):
+        np.testing.assert_allclose(value, expected[path], **TOLERANCE)
+        np.testing.assert_allclose(again[path], expected[path], **TOLERANCE)
+    assert to_onnx(net, (paths[1],)) == to_onnx(net, paths[1])
+    with pytest.raises(NetworkValidationError, match="expected at least one path, got none."):
+        to_onnx(net, [])
+
+
 def test_images_are_transposed_once():
     spec = "C4:3p1 B Pm2s2 D C6:3 Pa2 F20"
     net = bs.tools.create_net_from_spec("classification", (8, 8, 3), 5, spec)
