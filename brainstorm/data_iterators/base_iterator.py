@@ -341,10 +341,17 @@ def begin_epoch(iterator: Any, handler: Any) -> Iterator[Batch]:
     """Return the batches of one epoch of an iterator, which may be the user's own.
 
     Raises:
-        IteratorValidationError: It yields nothing that can be iterated over, or (while iterating)
-            something other than dictionaries, or other than chunks if it ``gives_sequences``.
+        IteratorValidationError: It does not take a handler, yields nothing that can be iterated
+            over, or (while iterating) something other than dictionaries, or other than chunks if it
+            ``gives_sequences``.
     """
-    place = f"{type(iterator).__name__}.__call__: expected it to yield"
+    method = f"{type(iterator).__name__}.__call__"
+    place = f"{method}: expected it to yield"
+    try:
+        inspect.signature(iterator).bind(handler=handler)
+    except TypeError as error:
+        text = f"{method}: expected the signature __call__(self, handler=None): {error}."
+        raise IteratorValidationError(text) from None
 
     def checked(batch: Any) -> Batch:
         if not isinstance(batch, Mapping):

@@ -116,10 +116,11 @@ def _check_array(owner: DataIterator, name: str, array: Any) -> None:
         kind = np.dtype(array.dtype).kind
         shape = tuple(array.shape)
     except (AttributeError, TypeError):
+        remedy = "Convert it with numpy.asarray."
+        if isinstance(array, list) and len({getattr(x, "shape", ()) for x in array}) > 1:
+            remedy = "Sequences of different lengths are for BucketedMinibatches."
         raise owner._fail(
-            f"{expected}, got a {type(array).__name__}. Convert it with numpy.asarray. "
-            f"{owner._if_option(name)}",
-            name,
+            f"{expected}, got a {type(array).__name__}. {remedy} {owner._if_option(name)}", name
         ) from None
     if kind not in NUMBERS:
         remedy = "Number words: words, numbers = numpy.unique(array, return_inverse=True)."

@@ -116,7 +116,8 @@ def check_inputs(layer: Any) -> None:
         if port not in layer.in_shapes:
             if port in layer.optional_inputs:
                 continue
-            declared = ", or declare a parameter" if "parameters" in layer.expected_kwargs else ""
+            declared = ", or declare a parameter. Constants are written as numbers (3.14159)"
+            declared *= "parameters" in layer.expected_kwargs
             raise layer.fail(
                 f"expected {expected}, but nothing is connected. "
                 f"Connect something: ... >> {port!r} - {layer.name}{declared}.",

@@ -36,6 +36,15 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     if name not in ("broadcast_to", "concatenate", "full", "reshape")
 }
 
+#: Functions that are layers instead.
+_LAYERS = {
+    **dict.fromkeys(
+        ("stop_gradient", "detach"), "DeltasScaling(0), before an input of the formula"
+    ),
+    **dict.fromkeys(("concatenate", "concat"), "Merge, before an input of the formula"),
+    "reshape": "Reshape, before or after the formula",
+}
+
 _OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
     ast.Add: fn.add,
     ast.Sub: fn.subtract,
@@ -161,7 +170,10 @@ class FormulaText:
         name = node.func.id if isinstance(node.func, ast.Name) else ast.unparse(node.func)
         known: dict[str, Callable[..., Any]] = {**ACTIVATIONS, **FUNCTIONS}
         if name not in known:
-            self._refuse(node, unknown("function", name, sorted(known)))
+            layer = f"unknown function {name!r}. Use the layer {_LAYERS.get(name)}."
+            self._refuse(
+                node, layer if name in _LAYERS else unknown("function", name, sorted(known))
+            )
         function = known[name]
         arguments = [self._part(argument, level) for argument in node.args]
         options = {str(keyword.arg): self._option(keyword.value) for keyword in node.keywords}
@@ -171,6 +183,11 @@ class FormulaText:
             inspect.signature(function).bind(*arguments, **options)
         except TypeError as error:
             self._refuse(node, f"{error}.")
+        if name in ("max", "min"):
+            for axis in map(ast.unparse, node.args[1:2]):
+                if not re.fullmatch("-[0-9]+|[2-9]", axis):
+                    why = f"expected a feature axis, got {_start(axis)}. Did you mean"
+                    self._refuse(node, f"{why} {name}imum(x, y)?")
         return lambda values: function(*[argument(values) for argument in arguments], **options)
 
     def _option(self, node: ast.expr) -> Any:

@@ -19,7 +19,7 @@ _TYPE_GENERIC = ("exp", "exp2", "expm1", "log", "log2", "log1p", "tanh")
 _IN_BOTH = (
     "erf", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
 )  # fmt: skip
-_LIBRARY = (*_IN_BOTH, "sqrt", "fabs", "rint", "floor")
+_LIBRARY = (*_IN_BOTH, "lgamma", "sqrt", "fabs", "rint", "floor")
 _OF_TWO = ("pow", "fmod")
 _IN_LIBMVEC = {*_TYPE_GENERIC, *_IN_BOTH, "pow", *(f"{name}f" for name in (*_IN_BOTH, "pow"))}
 

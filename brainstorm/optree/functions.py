@@ -8,6 +8,7 @@ axes) and keep the reduced axes with length 1 unless ``keepdims=False``. If shap
 from __future__ import annotations
 
 import builtins
+import numbers
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -18,14 +19,14 @@ from brainstorm.optree.nodes import Expression, Operand, build
 __all__ = [
     "abs", "absolute", "add", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh",
     "argmax", "argmin", "binarize", "broadcast_to", "clip", "concatenate", "cos", "cosh",
-    "cross_entropy_with_logits", "cumsum", "divide", "dot", "equal", "erf", "erfc", "exp", "exp2",
-    "expm1", "fabs", "finite", "floor", "floor_divide", "fmod", "full", "gather", "greater",
-    "greater_equal", "isnan", "less", "less_equal", "log", "log1p", "log2", "log_softmax",
-    "logical_and", "logical_not", "logical_or", "logsumexp", "max", "maximum", "mean", "min",
-    "minimum", "mod", "multiply", "negative", "not_equal", "onehot", "power", "prod", "reciprocal",
-    "relu", "reshape", "rint", "safelog", "sgn", "sig", "sig2", "sin", "sinh", "softmax",
-    "softplus", "sqrt", "square", "std", "subtract", "sum", "take", "tan", "tanh", "tanh2",
-    "transpose", "true_divide", "var", "where",
+    "cross_entropy_with_logits", "cumsum", "digamma", "divide", "dot", "equal", "erf", "erfc",
+    "exp", "exp2", "expm1", "fabs", "finite", "floor", "floor_divide", "fmod", "full", "gather",
+    "greater", "greater_equal", "isnan", "less", "less_equal", "lgamma", "log", "log1p", "log2",
+    "log_softmax", "logical_and", "logical_not", "logical_or", "logsumexp", "max", "maximum",
+    "mean", "min", "minimum", "mod", "multiply", "negative", "not_equal", "onehot", "power", "prod",
+    "reciprocal", "relu", "reshape", "rint", "safelog", "sgn", "sig", "sig2", "sin", "sinh",
+    "softmax", "softplus", "sqrt", "square", "std", "subtract", "sum", "take", "tan", "tanh",
+    "tanh2", "transpose", "true_divide", "var", "where",
 ]  # fmt: skip
 
 Axis = int | tuple[int, ...] | None
@@ -98,6 +99,8 @@ tanh = _unary("tanh", "The hyperbolic tangent.")
 tanh2 = _unary("tanh2", "(2^2x - 1) / (2^2x + 1).")
 erf = _unary("erf", "The error function.")
 erfc = _unary("erfc", "1 - erf(x), exact also where that is almost 0.")
+lgamma = _unary("lgamma", "ln(abs(gamma(x))); its gradient is NaN where x < 0.")
+digamma = _unary("digamma", "The derivative of lgamma; NaN where x < 0.")
 relu = _unary("relu", "max(x, 0), with gradient 0 at 0 (unlike that of `maximum`).")
 softplus = _unary("softplus", "ln(1 + e^x) without overflow.")
 sin = _unary("sin", "The sine.")
@@ -217,8 +220,14 @@ def dot(x: Expression, y: Expression) -> Any:
     return build("dot", (x, y))
 
 
-def take(x: Expression, indices: Expression, axis: int = 0) -> Any:
-    """Return the slices of x at the indices, whose axes replace `axis`; -1 is the last."""
+def take(x: Expression, indices: Operand, axis: int = 0) -> Any:
+    """Return the slices of x at the indices, whose axes replace `axis`; -1 is the last.
+
+    One index may be a whole number: ``take(x, 1, axis=2)`` is ``x[:, :, 1]``.
+    """
+    if isinstance(indices, numbers.Integral):
+        at = build("take", (x, full((), indices)), {"axis": axis}).params["axis"]
+        return x[(*(slice(None),) * at, indices)]
     return build("take", (x, indices), {"axis": axis})
 
 

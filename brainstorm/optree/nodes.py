@@ -347,10 +347,11 @@ def build(op: str, operands: tuple[Any, ...], options: Mapping[str, Any] | None 
         raise ValidationError(
             f"op-tree {op!r}: expected {operator.arity} operands, got {len(operands)}."
         )
-    if operands and not any(isinstance(x, Expression) for x in operands):
-        if operator.is_elementwise:
-            return fold(operator, operands)
+    given_numbers = [x for x in operands if not isinstance(x, Expression)]
+    if given_numbers and not operator.is_elementwise:
         raise ValidationError(f"op-tree {op!r}: expected an op-tree or variable, got a number.")
+    if operands and len(given_numbers) == len(operands):
+        return fold(operator, operands)
     try:
         shapes = [x.shape if isinstance(x, Expression) else () for x in operands]
         shape, params = operator.shape(*shapes, **(options or {}))

@@ -60,6 +60,18 @@ def erf(x: Array, *, out: Array) -> None:
     np.copyto(out, np.copysign(np.where(a < 0.5, a * (above / below), 1 - erfc), x))
 
 
+def _log_gamma(x: float) -> float:
+    try:
+        return math.lgamma(x)
+    except (ValueError, OverflowError):  # where the function of C gives infinity
+        return math.inf
+
+
+def lgamma(x: Array, *, out: Array) -> None:
+    """Write the logarithm of the absolute value of the gamma function."""
+    np.copyto(out, np.vectorize(_log_gamma, otypes=[np.float64])(x), casting="unsafe")
+
+
 def binarize(x: Array, *, out: Array) -> None:
     """Write 1 where x >= 0, -1 where x < 0."""
     np.sign(x, out=out)
@@ -103,9 +115,13 @@ def _checked(indices: Array, size: int, lowest: int | None = None) -> Array:
     """Return indices as integers from 0 on, if they are valid for an axis of this length."""
     with np.errstate(invalid="ignore"):
         numbers = np.asarray(indices).astype(np.intp, copy=False)
-    if numbers.dtype != indices.dtype and not (numbers == indices).all():
-        raise HandlerValidationError("op-tree: expected whole numbers as indices, got others.")
     lowest = -size if lowest is None else lowest
+    if numbers.dtype != indices.dtype and not (numbers == indices).all():
+        at = tuple(np.argwhere(numbers != indices)[0].tolist())
+        raise HandlerValidationError(
+            f"op-tree: expected indices of shape {numbers.shape} to be whole numbers from {lowest} "
+            f"to {size - 1}, got {indices[at]} at index {at}."
+        )
     if not numbers.size:
         return numbers
     if not lowest <= numbers.min() <= numbers.max() < size:

@@ -17,6 +17,7 @@ from brainstorm.optree.functions import (
     absolute,
     cos,
     cosh,
+    digamma,
     divide,
     equal,
     exp,
@@ -158,8 +159,34 @@ for _name, _c, _rule, _domain in (
 _transcendental(
     "erf", nf.erf, "erf({0})", lambda dz, z, x: dz * (2 / math.sqrt(math.pi) * exp(-(x * x)))
 )
+_transcendental("lgamma", nf.lgamma, "lgamma({0})", lambda dz, z, x: dz * digamma(x), POSITIVE)
 
 # -- decomposed into the above ---------------------------------------------------------------
+
+#: The steps by which the argument of digamma is moved up, and Bernoulli's numbers B_2, B_4, ...,
+#: for the asymptotic series there: M. Abramowitz and I. A. Stegun, 6.3.6 and 6.3.18.
+STEPS = 8
+BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
+
+
+def _lower_digamma(x: Any) -> Any:
+    y, total = x + STEPS, 0.0
+    for n in range(len(BERNOULLI), 0, -1):
+        total = (total + BERNOULLI[n - 1] / (2 * n)) / (y * y)
+    total = log(y) - 0.5 / y - total
+    for k in range(STEPS - 1, -1, -1):
+        total = total - 1 / (x + k)
+    return where(x < 0, math.nan, total)
+
+
+def _trigamma(x: Any) -> Any:
+    y, total = x + STEPS, 0.0
+    for number in reversed(BERNOULLI):
+        total = (total + number) / (y * y)
+    total = (1 + 0.5 / y + total) / y
+    for k in range(STEPS - 1, -1, -1):
+        total = total + 1 / ((x + k) * (x + k))
+    return where(x < 0, math.nan, total)
 
 
 def _lower_erfc(x: Any) -> Any:
@@ -182,6 +209,7 @@ def _taken_apart(
 
 
 _taken_apart("erfc", _lower_erfc, lambda dz, z, x: dz * (-2 / math.sqrt(math.pi) * exp(-(x * x))))
+_taken_apart("digamma", _lower_digamma, lambda dz, z, x: dz * _trigamma(x), POSITIVE)
 _taken_apart("sig", lambda x: 1 / (1 + exp(-x)), lambda dz, z, x: dz * (z * (1 - z)))
 _taken_apart("sig2", lambda x: 1 / (1 + exp2(-x)), lambda dz, z, x: dz * (z * (1 - z) * LN2))
 _taken_apart("tanh2", lambda x: tanh(x * LN2), lambda dz, z, x: dz * ((1 - z * z) * LN2))

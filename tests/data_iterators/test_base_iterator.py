@@ -96,6 +96,24 @@ def test_what_is_no_batch_names_the_iterator(net, use, given, text):
         use(net, Giving(given))
 
 
+class WithoutHandler(di.DataIterator):
+    """An iterator whose method lacks an argument."""
+
+    def __call__(self):
+        yield {"default": X, "targets": X[..., :1]}
+
+
+def test_an_iterator_takes_a_handler(net):
+    text = (
+        "WithoutHandler.__call__: expected the signature __call__(self, handler=None): got an "
+        "unexpected keyword argument 'handler'."
+    )
+    data = WithoutHandler({"default": (3,), "targets": (1,)}, None)
+    for each in (data, di.AddGaussianNoise(data, {"default": 0.1})):
+        with refused(text, IteratorValidationError, is_whole=True):
+            evaluate(net, each)
+
+
 class Copied(di.Wrapper):
     """A wrapper that gives dictionaries, or chunks."""
 

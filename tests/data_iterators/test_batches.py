@@ -218,6 +218,7 @@ class Tensor:
         (X[0, :, 0], "got shape (3,). Add a time axis and a feature axis: x[None, :, None]."),
         (X[:1, :, 0], "got shape (1, 3). Add a feature axis: x[..., None]."),
         ([[[1]]], "got a list. Convert it with numpy.asarray."),
+        ([X, X[:1]], "got a list. Sequences of different lengths are for BucketedMinibatches."),
         (None, "got a NoneType"),
         (Tensor(), "got a Tensor. Convert it with numpy"),
         (X.astype(object), "got dtype object. Convert it to float32. Number words: words, n"),

@@ -27,6 +27,7 @@ TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 
 #: How the names of cases begin that ONNX has no counterpart of, and what is said about them.
 REFUSED = {
+    "Expression('lgamma": "ONNX has no counterpart of lgamma in its formula.",
     "Merge() of inputs_1 3, inputs_2 2, constant": r"expected data \('T', 'B', ...\), got \(",
     **dict.fromkeys(
         (f"Pooling2D((1, 2), {kind!r}, (2, 1), 2)" for kind in ("max", "avg")),
@@ -216,6 +217,31 @@ def test_inputs_may_be_called_as_other_tensors(names):
     for path in ("Out.outputs.default", "H.outputs.default"):
         model = to_onnx(net, path)
         np.testing.assert_allclose(run(model, data), net.predict(data, path), **TOLERANCE)
+
+
+def test_several_outputs():
+    inp = bl.Input({"default": ("T", "B", 4, 4, 2), "targets": ("T", "B", 1)})
+    hidden = (
+        inp >> bl.Convolution2D(3, 3, name="Hidden") >> bl.FullyConnected(3, "linear", name="Z")
+    )
+    out = bl.SoftmaxCE(name="Out")
+    hidden >> out
+    inp - "targets" >> "targets" - out
+    hidden >> bl.TimePooling("sum", name="Whole")
+    net, data = random_net(inp), numbers(T, B, 4, 4, 2)
+    paths = ["Whole.outputs.default", "Out.outputs.predictions", "Hidden.outputs.default"]
+    model, expected = to_onnx(net, paths), net.predict(data, paths)
+    assert [info.name for info in model.graph.input] == ["default"]
+    names = ["Whole.default", "Out.predictions", "Hidden.default"]
+    assert [info.name for info in model.graph.output] == names
+    found = onnxruntime.InferenceSession(model.SerializeToString()).run(None, data)
+    again = from_onnx(model, handler=NumpyHandler(np.float32)).predict(data, paths)
+    for path, value in zip(paths, found, strict=True):
+        np.testing.assert_allclose(value, expected[path], **TOLERANCE)
+        np.testing.assert_allclose(again[path], expected[path], **TOLERANCE)
+    assert to_onnx(net, (paths[1],)) == to_onnx(net, paths[1])
+    with pytest.raises(NetworkValidationError, match="expected at least one path, got none."):
+        to_onnx(net, [])
 
 
 def test_images_are_transposed_once():
@@ -462,6 +488,16 @@ def test_operators_of_formulas(text):
     if "indices" in text:
         net.buffer.Formula.parameters.indices[:] = [-1, 0, 2, -3]
     check_everywhere(net, numbers(T, B, 2, 3))
+
+
+class SlicedLayerImpl(bl.ExpressionLayer):
+    def formula(self, x):
+        return x[:, :, 2::-2, ::-1] * x[:, :, 1:3, 1:2]
+
+
+def test_slices_of_formulas():
+    net = net_of((4, 3), ConstructionWrapper.create(SlicedLayerImpl))
+    check_everywhere(net, numbers(T, B, 4, 3))
 
 
 @pytest.mark.parametrize(

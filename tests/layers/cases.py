@@ -358,6 +358,8 @@ CASES = [
     case("Expression('where(x > other, x ** 2, other)')", (2, 1, 2), other=(2, 1, 2)),
     case("Expression('logsumexp(x, -1) - gather(x, targets, -1)')", 4, targets=1),
     case("Expression('take(V, a, axis=0)', {'V': (4, 2)})", None, {"a": classes(4)}, a=1),
+    case("Expression('tanh(take(x, 1, axis=2)) * take(x, axis=-1, indices=-1)')", (3, 3)),
+    case("Expression('lgamma(exp(x) + r) - lgamma(r)', {'r': (1,)})", 3, {"parameters.r": inside}),
     case("Expression('a * b')", a=3, b=3),
     case("Expression('x * input_deltas')", (2, 3), input_deltas=3),
     case("Expression('x * gradients')", 3, gradients=3),

@@ -140,7 +140,7 @@ ERRORS = [
     ("w + 1", {"w": 3}, ": expected a formula with inputs, got one of ['w']."),
     ("x + default", {}, ": its formula has x and default, which are one input. Write x."),
     ("x + gate", {}, ", input 'gate': expected (T, B, ...), but nothing is connected. Connect "
-     "something: ... >> 'gate' - E, or declare a parameter."),
+     "something: ... >> 'gate' - E, or declare a parameter. Constants are written as numb"),
     ("gate", {}, ": unknown input 'default'. Choices are: gate."),
     ("x", {"scale": 3}, ": parameter 'scale' does not occur in its formula."),
     ("x * w", {"w": ("F", "F")}, ": parameter 'w': expected a shape of sizes >= 1, 'F' for as many "

@@ -1,6 +1,7 @@
 """What layers compute, written out in NumPy; `test_properties` derives the deltas from it."""
 
 import itertools
+import math
 from functools import partial
 from types import SimpleNamespace
 
@@ -177,10 +178,12 @@ NUMPY = {
     **{name: getattr(np, name) for name in ("tanh", "sqrt", "where")},
     **{name: partial(getattr(np, name), keepdims=True) for name in ("mean", "var", "max", "min")},
     "sig": sigmoid,
+    "exp": np.exp,
+    "lgamma": np.vectorize(math.lgamma),
     "softmax": lambda x, axis: softmax(x),
     "logsumexp": lambda x, axis: np.log(np.exp(x).sum(axis, keepdims=True)),
     "gather": lambda x, i, axis: np.take_along_axis(x, i.astype(int), axis),
-    "take": lambda x, i, axis: x.take(i.astype(int), axis),
+    "take": lambda x, indices, axis: x.take(np.asarray(indices).astype(int), axis),
 }
 
 

@@ -130,6 +130,13 @@ def test_absent_operands_are_none():
         (lambda: fn.concatenate([X, Y], axis=0), "expected equal lengths on every axis but axis 0"),
         (lambda: fn.gather(X, Variable((3, 1))), "expected indices of the operand's shape but for"),
         (lambda: fn.take(X, I, 2), "'take' of x .* expected axes from -2 to 1, got axis=2"),
+        (lambda: fn.take(X, 0, 2), "'take' of x .* expected axes from -2 to 1, got axis=2"),
+        (lambda: fn.take(X, 3, -1), r"index into x of .* expected an index from -3 to 2, got 3"),
+        (lambda: fn.take(X, 0.5), "'take': expected an op-tree or variable, got a number"),
+        (
+            lambda: fn.concatenate([X, 0]),
+            "'concatenate': expected an op-tree or variable, got a nu",
+        ),
         (lambda: fn.gather(X, X, 2), "'gather' of x .* expected axes from -2 to 1, got axis=2"),
         (lambda: fn.onehot(X[:, :1], 1, -4), "expected a shape without negative lengths, got -4"),
         (lambda: fn.onehot(X, 1, 4), "expected indices of length 1 on axis 1. Reshape them"),

@@ -97,7 +97,11 @@ ZEROS = np.zeros((2, 3))
         (X * 2, {X: np.zeros(3)}, r"array of shape \(2, 3\) for the variable x, got shape \(3,\)"),
         (fn.take(X, AT), {X: ZEROS, AT: np.array([-1, 2])}, "indices from -2 to 1, got -1 to 2"),
         *(
-            (fn.take(X, SHARE), {X: ZEROS, SHARE: np.array([1, wrong])}, "whole numbers as indices")
+            (
+                fn.take(X, SHARE),
+                {X: ZEROS, SHARE: np.array([1, wrong])},
+                rf"shape \(2,\) to be whole numbers from -2 to 1, got {wrong} at index \(1,\)",
+            )
             for wrong in (0.5, np.nan, np.inf)
         ),
     ],

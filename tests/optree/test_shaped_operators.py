@@ -186,6 +186,12 @@ def test_no_indices_take_nothing():
         assert not value(gradients(tree, [x])[0], bindings).any()
 
 
+def test_one_index_may_be_a_number():
+    x = Variable((2, 5, 3), np.float64, "x")
+    assert fn.take(x, np.int64(1), axis=2).key() == x[:, :, 1].key()
+    assert fn.take(x, -2, axis=-2).key() == x[:, -2].key()
+
+
 def test_an_index_may_be_an_array_of_indices():
     rnd = np.random.RandomState(0)
     x, i = Variable((2, 5, 3), np.float64, "x"), Variable((2, 2), np.int64, "i")

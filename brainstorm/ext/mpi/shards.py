@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from brainstorm.data_iterators.base_iterator import DataIterator, Wrapper
+from brainstorm.data_iterators.base_iterator import DataIterator, Wrapper, begin_epoch
 from brainstorm.data_iterators.batches import PlannedBatches, Undivided
 from brainstorm.ext.mpi.world import World
 from brainstorm.training.parts import own_slice
@@ -74,7 +74,7 @@ class Shard(DataIterator):
         if isinstance(source, PlannedBatches):
             source = copy.copy(source)
             source.own = self._own
-        batches = source.resume_epoch(given, handler) if given else source(handler)
+        batches = source.resume_epoch(given, handler) if given else begin_epoch(source, handler)
         return map(self._take, batches)
 
     def _own(self, indices: np.ndarray) -> np.ndarray:

@@ -46,16 +46,16 @@ from brainstorm.optional import require
 __all__ = ["from_onnx", "load_onnx", "save_onnx", "to_onnx"]
 
 
-def to_onnx(net: Network, output_name: str | None = None) -> Any:
+def to_onnx(net: Network, output_name: str | Sequence[str] | None = None) -> Any:
     """Return the computation of `net.predict` as an ONNX model (opset 21, IR 10).
 
     Args:
         net: The network.
-        output_name: As in `Network.predict`.
+        output_name: As in `Network.predict`: a path, a list of paths, or `None`.
 
     Returns:
-        A checked ``onnx.ModelProto``. Its inputs are the data that the output depends on, with the
-        same names; the name of its output is like ``'Output.predictions'``.
+        A checked ``onnx.ModelProto``. Its inputs are the data that the outputs depend on, with the
+        same names; the names of its outputs are like ``'Output.predictions'``.
 
     Raises:
         MissingDependencyError: onnx is not installed.
@@ -67,7 +67,9 @@ def to_onnx(net: Network, output_name: str | None = None) -> Any:
         return _export.Exporter(net, output_name).write()
 
 
-def save_onnx(net: Network, filename: PathLike, output_name: str | None = None) -> None:
+def save_onnx(
+    net: Network, filename: PathLike, output_name: str | Sequence[str] | None = None
+) -> None:
     """Write the model of `to_onnx`; the file is replaced atomically."""
     content = to_onnx(net, output_name).SerializeToString()
     with atomic_file(filename) as temporary:

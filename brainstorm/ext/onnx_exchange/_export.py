@@ -64,9 +64,14 @@ class Exporter:
     between two layers for images.
     """
 
-    def __init__(self, net: Network, output_name: str | None) -> None:
+    def __init__(self, net: Network, output_name: str | Sequence[str] | None) -> None:
         self.net = net
-        self.output = find_prediction(net.layers, output_name or net.output_name)
+        wanted: Any = output_name if isinstance(output_name, (list, tuple)) else [output_name]
+        if not wanted:
+            raise NetworkValidationError("output_name: expected at least one path, got none.")
+        found = [find_prediction(net.layers, path or net.output_name) for path in wanted]
+        #: Of each wanted output, such as ``'Output.predictions'``, the layer.
+        self.outputs = {p.replace(".outputs.", ".", 1): p.partition(".")[0] for p in found}
         self.body = Body(shared=True)
         self.functions: list[Any] = []
         self.layer: Any = None
@@ -238,15 +243,13 @@ class Exporter:
 
     def write(self) -> Any:
         """Return the model."""
-        name, _, output = self.output.partition(".outputs.")
-        path = f"{name}.{output}"
-        self._find_needed(name, output)
+        self._find_needed()
         for member, layer in self.net.layers.items():
             self.layer, self.body.scope = layer, member
             self.body.where = self.where
             if member == INPUT:
                 self._inputs = sorted(self.needed.get(INPUT, ()))
-                self.body.reserve([*self._inputs, path])
+                self.body.reserve([*self._inputs, *self.outputs])
                 for port in self._inputs:
                     self._check(layer.out_shapes[port])
                     tensor = port
@@ -263,12 +266,11 @@ class Exporter:
                     made = f"{member}.{port}"
                     if made not in self._plain and made not in self._first:
                         raise self.fail(f"ONNX has no counterpart of its output {port!r}.")
-        self.layer = self.net.layers[name]
-        self.body.scope = name
-        return self._model(path, self.plain(path))
+        return self._model([self._output(path, name) for path, name in self.outputs.items()])
 
-    def _find_needed(self, last: str, output: str) -> None:
-        self.needed[last] = {output}
+    def _find_needed(self) -> None:
+        for path, name in self.outputs.items():
+            self.needed.setdefault(name, set()).add(path.partition(".")[2])
         for name, layer in reversed(self.net.layers.items()):
             if name in self.needed and name != INPUT:
                 _writer_of(layer)  # raises an error if there is none
@@ -285,22 +287,29 @@ class Exporter:
         if not structure.scales_with_batch_size:
             raise self.fail(f"expected data ('T', 'B', ...), got {structure.shape}.")
 
-    def _model(self, path: str, tensor: str) -> Any:
-        helper, numpy_helper = onnx().helper, onnx().numpy_helper
-        if not self._structure(path).scales_with_time:
+    def _output(self, path: str, name: str) -> Any:
+        """Add the node of an output of the model, and return its description."""
+        helper, structure = onnx().helper, self._structure(path)
+        self.layer = self.net.layers[name]
+        self.body.scope = name
+        tensor = self.plain(path)
+        if not structure.scales_with_time:
             tensor = self.body.op("Squeeze", tensor, self.body.constant([0]))
-        nodes = [*self.body.nodes, helper.make_node("Identity", [tensor], [path], path)]
+        self.body.nodes.append(helper.make_node("Identity", [tensor], [path], path))
+        return helper.make_tensor_value_info(path, onnx().TensorProto.FLOAT, structure.shape)
+
+    def _model(self, outputs: list[Any]) -> Any:
+        helper, numpy_helper = onnx().helper, onnx().numpy_helper
         float32 = onnx().TensorProto.FLOAT
         shapes = self.net.layers[INPUT].out_shapes
         inputs = [
             helper.make_tensor_value_info(name, float32, shapes[name].shape)
             for name in self._inputs
         ]
-        output = helper.make_tensor_value_info(path, float32, self._structure(path).shape)
         constants = [
             numpy_helper.from_array(array, name) for name, array in self.body.initializers.items()
         ]
-        graph = helper.make_graph(nodes, "network", inputs, [output], constants)
+        graph = helper.make_graph(self.body.nodes, "network", inputs, outputs, constants)
         imports = [helper.make_opsetid("", OPSET)]
         if self.functions:
             imports.append(helper.make_opsetid(DOMAIN, 1))

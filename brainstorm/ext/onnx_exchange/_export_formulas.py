@@ -123,6 +123,12 @@ def _apply(body: Body, step: Step, arguments: list[str]) -> str:
         return body.op("Transpose", arguments[0], perm=list(params["axes"]))
     if name == "reshape" and step.shape[:2] == (TIME, BATCH):
         return body.reshape(arguments[0], [0, 0, *step.shape[2:]])
+    if name == "slice" and (*step.shape[:2], *params["step"][:2]) == (TIME, BATCH, 1, 1):
+        starts, steps, lengths = ([*params[key][2:]] for key in ("start", "step", "length"))
+        ends = [a + n * s for a, n, s in zip(starts, lengths, steps, strict=True)]
+        ends = [np.iinfo(np.int64).min if end < 0 else end for end in ends]  # -1 would be the last
+        numbers = map(body.constant, (starts, ends, [*range(2, len(step.shape))], steps))
+        return body.op("Slice", arguments[0], *numbers)
     raise NetworkValidationError(f"{body.where}: ONNX has no counterpart of {name} in its formula.")
 
 
