@@ -1,9 +1,12 @@
-"""Making the next batch in a thread, while the present one is used."""
+"""Making the next batch in a thread, while the present one is used.
+
+An epoch that is left may be closed by the garbage collector, in any thread and in the middle of
+anything. So nothing waits for a thread then: what it has changed is undone at the next use.
+"""
 
 from __future__ import annotations
 
-import functools
-import itertools
+import concurrent.futures
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -15,6 +18,26 @@ from brainstorm.forks import count_forks
 In = TypeVar("In")
 Out = TypeVar("Out")
 
+#: The beginning of the names of the threads.
+THREAD = "brainstorm-read-ahead"
+
+
+class _Epoch:
+    """An epoch of which a thread makes the next batch.
+
+    Attributes:
+        begin: The state of the iterator before its first batch.
+        present: The state after the batch that was given last.
+        future: The next batch, and the state after it.
+        is_left: Whether no further batch is wanted.
+    """
+
+    def __init__(self, begin: Mapping[str, Any], present: Mapping[str, Any]) -> None:
+        self.begin, self.present = begin, present
+        self.future: Future[tuple[Batch | None, Mapping[str, Any]]] = Future()
+        self.forks = count_forks()
+        self.is_left = False
+
 
 class Prefetch(Wrapper):
     """Let a thread make the next batch while the network computes with the present one.
@@ -22,21 +45,19 @@ class Prefetch(Wrapper):
         training = Prefetch(Flip(RandomCrop(Pad(images, {"default": 4}), {"default": (32, 32)})))
 
     It is for batches that take long to make, by augmentation, decoding or a data set of your own,
-    and is the outermost wrapper. The batches and the states are those of the wrapped iterator, also
-    if it is used for something else in the middle of an epoch, which then costs a batch or two. The
-    thread ends with the epoch; its errors are raised when their batch is due.
+    and is the outermost wrapper. Batches and states are those of the wrapped iterator, also if this
+    one is used for something else in the middle of an epoch; then the rest of the epoch is begun
+    anew, as after an interruption. The thread ends with the epoch; its errors are raised when their
+    batch is due.
 
-    The wrapped iterator must make new arrays for each batch, and must draw its random numbers from
-    its own ``rnd``.
+    While an epoch runs, use the wrapped iterator only through this one, and in one thread. It must
+    make new arrays for each batch, and draw its random numbers from its own ``rnd``.
 
     Args:
         iter: The iterator to wrap.
     """
 
-    #: The batches of the running epoch, of which one is made ahead.
-    _batches: Any = None
-    #: The state after the batch that was given last, without the one made ahead.
-    _present: Any = None
+    _epoch: _Epoch | None = None
 
     def __init__(self, iter: DataIterator) -> None:
         super().__init__(iter, {})
@@ -47,45 +68,68 @@ class Prefetch(Wrapper):
     def resume_epoch(self, given: int, handler: Any = None) -> Iterator[Batch]:
         """Return the batches after the first `given` ones."""
         self._go_back()
-        begin = self.iter.get_state()
+        begin = super().get_state()
         return self._read(self.iter.resume_epoch(given, handler), begin, given, handler)
 
     def _read(
-        self, source: Iterator[Batch], begin: Any, given: int, handler: Any
+        self, source: Iterator[Batch], begin: Mapping[str, Any], given: int, handler: Any
     ) -> Iterator[Batch]:
-        while True:
-            self._go_back()
-            make = functools.partial(self._make, source)
-            batches = read_ahead(make, itertools.repeat(None))
-            self._batches, self._present = batches, super().get_state()
-            try:
-                for batch, self._present in batches:
-                    if batch is None:
-                        return
-                    given += 1
-                    yield batch
-            finally:
-                if self._batches is batches:
+        thread = ThreadPoolExecutor(1, THREAD)
+        epoch: _Epoch | None = None
+        try:
+            while True:
+                if epoch is None or epoch is not self._epoch:
                     self._go_back()
-            # It was used for something else: the rest of the epoch begins anew from there.
-            present = self.iter.get_state()
-            self.iter.set_state(begin)
-            source = self.iter.resume_epoch(given, handler)
-            self.iter.set_state(present)
+                    present: Mapping[str, Any] = super().get_state()
+                    if epoch is not None:  # it was used for something else
+                        super().set_state(_with_options(begin, present))
+                        source = self.iter.resume_epoch(given, handler)
+                        super().set_state(present)
+                    epoch = self._epoch = _Epoch(begin, present)
+                    epoch.future = thread.submit(self._make, source)
+                batch, present = self._result(epoch)
+                if batch is None:
+                    self._epoch = None
+                    return
+                given, epoch.present = given + 1, present
+                epoch.future = thread.submit(self._make, source)
+                yield batch
+        finally:
+            if epoch is not None:
+                epoch.is_left = True
+            thread.shutdown(wait=False)
 
-    def _make(self, source: Iterator[Batch], _: None) -> tuple[Batch | None, Mapping[str, Any]]:
+    def _make(self, source: Iterator[Batch]) -> tuple[Batch | None, Mapping[str, Any]]:
         """Return a batch, or None after the last one, and the state after it."""
         return next(source, None), super().get_state()
 
+    def _result(self, epoch: _Epoch) -> tuple[Batch | None, Mapping[str, Any]]:
+        check_not_forked(epoch.forks)
+        try:
+            return epoch.future.result()
+        except Exception:
+            self._epoch = None  # the state is that of the wrapped iterator
+            raise
+
     def _go_back(self) -> None:
         """Leave the wrapped iterator as if no batch had been made ahead."""
-        if self._batches is not None:
-            self._batches.close()
-            super().set_state(self._present)
-            self._batches = self._present = None
+        if self._epoch is None:
+            return
+        if self._epoch.forks != count_forks() and not self._epoch.future.done():
+            raise self._fail(
+                "expected an iterator of which no batch was being made when the process was "
+                "forked: that would never end here. Create it in this process"
+            )
+        concurrent.futures.wait([self._epoch.future])
+        epoch, self._epoch = self._epoch, None
+        present = _with_options(epoch.present, super().get_state())
+        super().set_state(_after_epoch(present, epoch.begin) if epoch.is_left else present)
 
     def get_state(self) -> dict[str, Any]:
-        return super().get_state() if self._present is None else dict(self._present)
+        if self._epoch is not None and not self._epoch.is_left:
+            return dict(self._epoch.present)
+        self._go_back()
+        return super().get_state()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         self._go_back()
@@ -96,31 +140,55 @@ class Prefetch(Wrapper):
         return vars(self)
 
 
+def _with_options(state: Mapping[str, Any], present: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a state with the identity that the iterator has now: options may have changed."""
+    found = {**state, **{name: present[name] for name in ("epoch",) if name in present}}
+    if "iter" in state:
+        found["iter"] = _with_options(state["iter"], present["iter"])
+    return found
+
+
+def _after_epoch(state: Mapping[str, Any], begin: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a state without what wrappers keep within an epoch, for chunks of the same sequences.
+
+    They leave what an epoch has begun with, see `Wrapper`.
+    """
+    if "iter" not in state:
+        return dict(state)
+    inner = _after_epoch(state["iter"], begin["iter"])
+    return {**state, "drawn_from": begin.get("drawn_from"), "iter": inner}
+
+
 def read_ahead(read: Callable[[In], Out], tasks: Iterable[In]) -> Iterator[Out]:
     """Yield the results of `read` for each task, while a thread is one task ahead.
 
-    So at most two results are in use. The thread ends with this generator, however it ends;
+    So at most two results are in use. The thread ends after its task if this generator is left;
     errors of `read` are raised here.
 
     Raises:
         IteratorValidationError: The process was forked since: the thread exists in the parent only.
     """
-    pending: Future[Out] | None = None
     forks = count_forks()
-
-    def result(pending: Future[Out]) -> Out:
-        if forks != count_forks():
-            raise IteratorValidationError(
-                "an epoch that began before the process was forked cannot go on in the forked one. "
-                "Begin another: next(iterator())."
-            )
-        return pending.result()
-
-    with ThreadPoolExecutor(1, "brainstorm-read-ahead") as thread:
+    thread = ThreadPoolExecutor(1, THREAD)
+    try:
+        pending: Future[Out] | None = None
         for task in tasks:
             following = thread.submit(read, task)
             if pending is not None:
-                yield result(pending)
+                check_not_forked(forks)
+                yield pending.result()
             pending = following
         if pending is not None:
-            yield result(pending)
+            check_not_forked(forks)
+            yield pending.result()
+    finally:
+        thread.shutdown(wait=False)
+
+
+def check_not_forked(forks: int) -> None:
+    """Raise an error if the process was forked since, as `count_forks` tells."""
+    if forks != count_forks():
+        raise IteratorValidationError(
+            "an epoch that began before the process was forked cannot go on in the forked one. "
+            "Begin another: next(iterator())."
+        )

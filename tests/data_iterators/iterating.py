@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from brainstorm import data_iterators as di
+from brainstorm.data_iterators.prefetch import THREAD
 from brainstorm.errors import IteratorValidationError
 
 
@@ -49,9 +50,11 @@ def only(iterator, name="default"):
 
 
 def threads():
-    """Return the threads in which iterators read ahead."""
-    mine = "brainstorm-read-ahead"
-    return [thread for thread in threading.enumerate() if thread.name.startswith(mine)]
+    """Return the threads in which iterators read ahead, once those of ended epochs have ended."""
+    for thread in threading.enumerate():
+        if thread.name.startswith(THREAD):
+            thread.join(0.2)
+    return [thread for thread in threading.enumerate() if thread.name.startswith(THREAD)]
 
 
 class Counted:

@@ -1,5 +1,6 @@
 """Batches that a thread makes ahead; states and the rest of epochs are in test_resuming."""
 
+import concurrent.futures
 import copy
 import pickle
 import threading
@@ -7,9 +8,18 @@ import threading
 import numpy as np
 import pytest
 
-from brainstorm.data_iterators import AddGaussianNoise, DataIterator, Minibatches, Prefetch
+from brainstorm.data_iterators import (
+    AddGaussianNoise,
+    DataIterator,
+    Flip,
+    Minibatches,
+    Prefetch,
+    SequenceChunks,
+    Wrapper,
+)
 from brainstorm.data_iterators.prefetch import read_ahead
 from tests.data_iterators.iterating import numbered, refused, threads
+from tests.trainings import in_a_fork, needs_fork
 
 
 def noisy(seed=7):
@@ -82,6 +92,98 @@ def test_a_copy_in_an_epoch_has_the_present_state_and_the_epoch_goes_on(copied):
     other, same = copied(ahead), copied(plain)
     assert values(epoch) == values(expected)
     assert values(other()) == values(same())
+
+
+class Slow(Wrapper):
+    """Makes a batch as long as nobody wants it."""
+
+    def __init__(self, iter):
+        super().__init__(iter, {})
+        self.begun, self.wanted = threading.Event(), threading.Event()
+
+    def transform_batch(self, batch):
+        self.begun.set()
+        assert self.wanted.wait(60)
+        return {"default": batch["default"] + self.rnd.normal()}
+
+
+def slow():
+    return Slow(Minibatches(4, shuffle=False, default=numbered(20)))
+
+
+def begun(ahead):
+    """Return an epoch of which two batches were given, while the third one is made."""
+    ahead.iter.wanted.set()
+    epoch = ahead()
+    next(epoch)
+    concurrent.futures.wait([ahead._epoch.future])
+    ahead.iter.wanted.clear()
+    ahead.iter.begun.clear()
+    next(epoch)
+    assert ahead.iter.begun.wait(60)
+    return epoch
+
+
+def test_an_epoch_is_left_without_waiting_and_what_comes_next_waits():
+    """The garbage collector may close it in any thread: in the one that makes the batch, too."""
+    ahead, plain = Prefetch(slow()), slow()
+    for iterator in (ahead.iter, plain):
+        iterator.rnd.set_seed(3)
+    begun(ahead).close()
+    assert ahead._epoch.is_left
+    plain.wanted.set()
+    same = plain()
+    next(same), next(same)
+    same.close()
+    ahead.iter.wanted.set()
+    assert values(ahead()) == values(plain())
+
+
+def test_the_wrapped_iterator_may_be_used_and_changed_after_an_epoch():
+    plain, ahead = noisy(), Prefetch(noisy())
+    expected = []
+    for iterator, inner, found in ((plain, plain, expected), (ahead, ahead.iter, [])):
+        list(iterator())
+        next(inner())
+        inner.iter.batch_size = 5
+        found += values(iterator())
+        for _ in iterator():
+            inner.iter.batch_size = 10
+            break
+        found += values(iterator())
+    assert found == expected
+
+
+@pytest.mark.parametrize("prefetches", [1, 2])
+def test_chunks_of_the_same_sequences_have_the_same_random_numbers(prefetches):
+    """Also if a part of an epoch is used within an epoch."""
+    images = np.random.RandomState(0).rand(6, 8, 4, 4, 1)
+
+    def peeked(wrapped):
+        iterator = Flip(SequenceChunks(2, 3, default=images))
+        iterator.rnd.set_seed(5)
+        iterator.iter.rnd.set_seed(5)
+        for _ in range(wrapped):
+            iterator = Prefetch(iterator)
+        return values(batch for b in iterator() for batch in (b, next(iterator())))
+
+    assert peeked(prefetches) == peeked(0)
+
+
+@needs_fork
+def test_what_was_being_made_at_a_fork_never_ends_there():
+    ahead = Prefetch(slow())
+    epoch = begun(ahead)
+
+    def go_on():
+        for use in (lambda: list(epoch), lambda: list(ahead()), ahead.get_state):
+            with refused("forked"):
+                use()
+        return b"refused"
+
+    assert in_a_fork(go_on) == b"refused"
+    ahead.iter.wanted.set()
+    assert len(list(epoch)) == 3
 
 
 def test_errors_come_with_their_batch():
