@@ -739,6 +739,15 @@ def test_saving_and_loading(wiring, tmp_path):
         assert file.attrs["comment"] == "a test"
 
 
+def test_numbers_of_a_file_must_fit_into_the_precision(tmp_path):
+    net = build("mlp", FLOAT64)
+    net.buffer.parameters[:2] = [1e39, np.inf]
+    net.save_as_hdf5(tmp_path / "net.hdf5")
+    assert Network.from_hdf5(tmp_path / "net.hdf5").get("parameters")[:2].tolist() == [1e39, np.inf]
+    with pytest.raises(BrainstormError, match="parameters: expected values that float32 can hold"):
+        Network.from_hdf5(tmp_path / "net.hdf5", NumpyHandler(np.float32))
+
+
 class LimitedLayerImpl(NoOpLayerImpl):
     expected_kwargs = ("limits",)
 

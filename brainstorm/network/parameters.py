@@ -121,12 +121,8 @@ class NetworkParameters(NetworkMemory):
                         f"initialize: there is no memory for the values of {path!r} of shape "
                         f"{shape} ({error})"
                     ) from error
-                largest = np.finfo(self.handler.dtype).max
-                if value.max(initial=0) > largest or value.min(initial=0) < -largest:
-                    raise InitializationError(
-                        f"parameter {path!r}: expected values that {self.handler.dtype} can hold, "
-                        f"at most {largest:g}"
-                    )
+                if problem := _overflow(value, self.handler.dtype):
+                    raise InitializationError(f"parameter {path!r}: {problem}")
                 values[path] = value
         description = get_description(given)
         flat, slices = self.buffer.parameters, self.parameter_slices
@@ -263,6 +259,15 @@ def put_values(net: NetworkParameters, values: Mapping[str, np.ndarray]) -> None
         net.handler.set_from_numpy(net.buffer[path], array)
 
 
+def _overflow(values: np.ndarray, dtype: Any) -> str:
+    """Return what is wrong with finite values that a dtype cannot hold, or an empty text."""
+    largest, finite = np.finfo(dtype).max, np.isfinite(values)
+    low, high = (f(values, where=finite, initial=0) for f in (np.min, np.max))
+    if -largest <= low and high <= largest:
+        return ""
+    return f"expected values that {dtype} can hold, at most {largest:g}"
+
+
 def misfits(net: NetworkParameters, arrays: Mapping[str, np.ndarray]) -> Iterator[str]:
     """Yield what is wrong with values of parameters and running statistics, given by path."""
     for path, array in arrays.items():
@@ -270,6 +275,8 @@ def misfits(net: NetworkParameters, arrays: Mapping[str, np.ndarray]) -> Iterato
         expected = tuple(net.buffer[path].shape)
         if array.shape != expected:
             yield f"{path}: expected shape {expected}, got {array.shape}"
+        elif problem := _overflow(array, net.handler.dtype):
+            yield f"{path}: {problem}"
         elif place.startswith("internals."):
             try:
                 net.layers[layer].validate_data(place, array)

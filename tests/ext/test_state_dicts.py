@@ -105,6 +105,11 @@ def test_a_star_stands_for_the_names_of_tensors(net):
             r"expected shape \(3,\), got \(2,\)\.$",
         ),
         ({**LINEAR, "fc.scale": 1}, {"First": "fc"}, "First: fc.scale is not used by this layer"),
+        (
+            {**LINEAR, "fc.bias": [1, np.nan, -1e39]},
+            {"First": "fc"},
+            r"First.parameters.bias: expected values that float32 can hold, at most 3.40282e.38\.$",
+        ),
         ({**LINEAR, "fc.bias": [1, [2]]}, {"First": "fc"}, r"load_state_dict: First \(fc\): "),
         *(
             (gru(**{name: got}), {"Gru": "rnn"}, re.escape(f"rnn.{name}_l0: expected {expected}."))
