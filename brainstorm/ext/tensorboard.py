@@ -69,9 +69,9 @@ class TensorBoardWriter(Hook):
                 self.check_name("buffer", pattern, net.buffer.paths())
         logs = () if self.trainer is None else flatten_items(self.trainer.logs)
         self._lengths = {path: len(values) for path, values in logs}
+        writer = require("tensorboardX", "tensorboard").SummaryWriter
         os.makedirs(self.folder, exist_ok=True)
         number = len(os.listdir(self.folder))  # of files; their names have the time in seconds
-        writer = require("tensorboardX", "tensorboard").SummaryWriter
         self._writer = writer(self.folder, filename_suffix=f".{number}")
 
     def owns(self, path: str) -> bool:
