@@ -263,7 +263,8 @@ def _epochs_of(logs: Mapping[str, Any], path: str, count: int) -> Array | None:
     if not known and logs.get(TRAINING):
         last = max(len(values) for _, values in flatten_items(logs[TRAINING]))
         return np.linspace(count == last, last, count)
-    epochs, updates = map(np.asarray, known.get(name, ((), ())))
+    # Of copies: nothing can be appended while NumPy looks into the memory.
+    epochs, updates = (np.asarray(counts[:]) for counts in known.get(name, ((), ())))
     if len(epochs) != count:
         return None
     if logs.moments[name].timescale == "epoch":  # type: ignore[attr-defined]

@@ -13,6 +13,7 @@ import pytest
 
 from brainstorm.errors import FileFormatError, TrainingError, UnknownPathError
 from brainstorm.hooks.base import find_moment
+from brainstorm.tools.plotting import places_of
 from brainstorm.training import Logs
 from brainstorm.training.logs import LONG, Moment
 from brainstorm.training.number_list import NumberList
@@ -138,9 +139,12 @@ def test_a_row_of_csv_is_an_epoch(tmp_path):
     again = Logs.from_state(logs.get_state(), logs.get_moments())
     assert (again.places, again.moments) == (logs.places, logs.moments)
     assert find_moment(again, "b.often").update == 9
+    held, _ = places_of(logs, {"b.often": 4, "end": 1})  # as by a figure, or by another thread
     logs.append("rare", {"d": 1}, Moment(3, 9, "update", 1))  # so one of c belongs to which entry?
     logs.to_csv(tmp_path / "logs.csv")
     assert (tmp_path / "logs.csv").read_text().startswith("entry,")
+    logs.append("end", "y", Moment(3, 9, "epoch", 1))
+    assert [place.tolist() for place in held.values()] == [[0.5, 1.25, 2, 2.75], [2]]
 
 
 def test_hdf5_round_trip(logs, tmp_path):
