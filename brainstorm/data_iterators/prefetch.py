@@ -9,7 +9,7 @@ from __future__ import annotations
 import concurrent.futures
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from brainstorm.data_iterators.base_iterator import Batch, DataIterator, Wrapper
 from brainstorm.errors import IteratorValidationError
@@ -17,6 +17,9 @@ from brainstorm.forks import count_forks
 
 In = TypeVar("In")
 Out = TypeVar("Out")
+
+#: A batch, or None after the last one, and the state after it.
+Made: TypeAlias = tuple[Batch | None, Mapping[str, Any]]
 
 #: The beginning of the names of the threads.
 THREAD = "brainstorm-read-ahead"
@@ -28,13 +31,14 @@ class _Epoch:
     Attributes:
         begin: The state of the iterator before its first batch.
         present: The state after the batch that was given last.
-        future: The next batch, and the state after it.
+        future: The next batch.
         is_left: Whether no further batch is wanted.
     """
 
-    def __init__(self, begin: Mapping[str, Any], present: Mapping[str, Any]) -> None:
-        self.begin, self.present = begin, present
-        self.future: Future[tuple[Batch | None, Mapping[str, Any]]] = Future()
+    def __init__(
+        self, begin: Mapping[str, Any], present: Mapping[str, Any], future: Future[Made]
+    ) -> None:
+        self.begin, self.present, self.future = begin, present, future
         self.forks = count_forks()
         self.is_left = False
 
@@ -85,8 +89,8 @@ class Prefetch(Wrapper):
                         super().set_state(_with_options(begin, present))
                         source = self.iter.resume_epoch(given, handler)
                         super().set_state(present)
-                    epoch = self._epoch = _Epoch(begin, present)
-                    epoch.future = thread.submit(self._make, source)
+                    following = thread.submit(self._make, source)
+                    epoch = self._epoch = _Epoch(begin, present, following)
                 batch, present = self._result(epoch)
                 if batch is None:
                     self._epoch = None
@@ -99,11 +103,10 @@ class Prefetch(Wrapper):
                 epoch.is_left = True
             thread.shutdown(wait=False)
 
-    def _make(self, source: Iterator[Batch]) -> tuple[Batch | None, Mapping[str, Any]]:
-        """Return a batch, or None after the last one, and the state after it."""
+    def _make(self, source: Iterator[Batch]) -> Made:
         return next(source, None), super().get_state()
 
-    def _result(self, epoch: _Epoch) -> tuple[Batch | None, Mapping[str, Any]]:
+    def _result(self, epoch: _Epoch) -> Made:
         check_not_forked(epoch.forks)
         try:
             return epoch.future.result()
@@ -142,7 +145,9 @@ class Prefetch(Wrapper):
 
 def _with_options(state: Mapping[str, Any], present: Mapping[str, Any]) -> dict[str, Any]:
     """Return a state with the identity that the iterator has now: options may have changed."""
-    found = {**state, **{name: present[name] for name in ("epoch",) if name in present}}
+    found = dict(state)
+    if "epoch" in present:
+        found["epoch"] = present["epoch"]
     if "iter" in state:
         found["iter"] = _with_options(state["iter"], present["iter"])
     return found

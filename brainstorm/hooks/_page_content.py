@@ -158,7 +158,9 @@ def _chart(title: str, unit: str, curves: Mapping[str, Curve]) -> str:
 
 def _sample(places: Sequence[float] | Array, values: Sequence[Any]) -> Points:
     """Return at most as many points as are visible: the ends, and the extremes of neighbours."""
-    numbers = np.array([value if is_number(value) else math.nan for value in values], float)
+    is_long = hasattr(values, "__array__")  # and so holds numbers alone
+    known = values if is_long else [v if is_number(v) else math.nan for v in values]
+    numbers = np.asarray(known, float)
     low, high = (np.where(np.isfinite(numbers), numbers, other) for other in (math.inf, -math.inf))
     step = math.ceil(2 * len(numbers) / MOST_POINTS)
     chosen = {0, len(numbers) - 1}

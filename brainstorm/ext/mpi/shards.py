@@ -59,6 +59,7 @@ class Shard(DataIterator):
     per_sequence = _of_source("per_sequence")
     over_s = _of_source("over_s")
     gives_sequences = _of_source("gives_sequences")
+    padding_masks = _of_source("padding_masks")
     rnd = _of_source("rnd")
 
     def __init__(self, source: DataIterator, world: World) -> None:

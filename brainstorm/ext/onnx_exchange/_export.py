@@ -213,7 +213,6 @@ class Exporter:
         layer, helper, body = self.layer, onnx().helper, Body(self.where)
         names = [*layer.in_shapes, *layer.parameter_shapes]
         body.reserve(names)
-        body.reserve(names)
         results = write(body, {name: name for name in names})
         results = [body.op("Identity", x) if x in names else x for x in results]
         kind = f"{layer.type_name}_{layer.name}"
