@@ -54,8 +54,9 @@ class Prefetch(Wrapper):
     anew, as after an interruption. The thread ends with the epoch; its errors are raised when their
     batch is due.
 
-    While an epoch runs, use the wrapped iterator only through this one, and in one thread. It must
-    make new arrays for each batch, and draw its random numbers from its own ``rnd``.
+    Use the wrapped iterator only through this one as long as an epoch runs or was left in the
+    middle, and in one thread. It must make new arrays for each batch, and draw its random numbers
+    from its own ``rnd``.
 
     Args:
         iter: The iterator to wrap.
