@@ -152,7 +152,7 @@ class AverageWeights(Hook):
 
 
 def _of_hook(name: str) -> Any:
-    """Return a property that is the attribute of that name of the other hook."""
+    """Return a property that is the attribute or method of that name of the other hook."""
 
     def get(self: Any) -> Any:
         return getattr(self.hook, name)
@@ -186,6 +186,12 @@ class WithAverages(Hook):
     ran_on = _of_hook("ran_on")
     filename = _of_hook("filename")
     folder = _of_hook("folder")
+    begin_anew = _of_hook("begin_anew")
+    is_turn = _of_hook("is_turn")
+    on_error = _of_hook("on_error")
+    finalize = _of_hook("finalize")
+    go_back = _of_hook("go_back")
+    get_state = _of_hook("get_state")
 
     def __init__(self, hook: Hook, averages: str = "AverageWeights") -> None:
         changes = getattr(hook, "role", "") == "editor" and not isinstance(hook, EarlyStopper)
@@ -209,12 +215,6 @@ class WithAverages(Hook):
             raise self.fail("averages", "the name of an AverageWeights", self.averages)
         self.hook.start(net, stepper, verbose, named_data_iters)
 
-    def begin_anew(self, logs: Mapping[str, Any]) -> None:
-        self.hook.begin_anew(logs)
-
-    def is_turn(self, timescale: str, count: int) -> bool:
-        return self.hook.is_turn(timescale, count)
-
     @property
     def scorers(self) -> Sequence[Any]:
         """Those of the other hook."""
@@ -235,19 +235,5 @@ class WithAverages(Hook):
         with self._averages.applied(net):
             return self.hook(epoch_nr, update_nr, net, stepper, logs)
 
-    def on_error(self, net: Any, stepper: Any, logs: Any, error: BaseException) -> None:
-        self.hook.on_error(net, stepper, logs, error)
-
-    def finalize(self, net: Any, stepper: Any, logs: Any) -> None:
-        self.hook.finalize(net, stepper, logs)
-
-    def get_state(self) -> dict[str, Any]:
-        return self.hook.get_state()
-
     def set_state(self, state: Mapping[str, Any]) -> None:
         self.hook.set_state(state)
-
-    def go_back(
-        self, state: Mapping[str, Any] | None, factor: float, net: Any, stepper: Any
-    ) -> None:
-        self.hook.go_back(state, factor, net, stepper)
