@@ -47,7 +47,7 @@ class LogJudge(Hook):
         if self.log_name:
             self.prefers_high(net)
 
-    def looks_at(self, timescale: str, count: int) -> bool:
+    def is_turn(self, timescale: str, count: int) -> bool:
         """Return whether it is the hook's turn, or the log may have a new value of this network.
 
         Writers log at the same time, after this.

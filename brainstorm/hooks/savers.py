@@ -247,10 +247,6 @@ class SaveBestNetwork(LogJudge, Saver):
         super().start(net, stepper, verbose, named_data_iters)
         self._net = net
 
-    def is_turn(self, timescale: str, count: int) -> bool:
-        """Return whether to check the log."""
-        return self.looks_at(timescale, count)
-
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> None:
         """Keep the network if the log has a new value that is the best, and at the first call."""
         value = self.last_value(update_nr, logs)

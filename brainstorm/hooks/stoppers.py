@@ -142,10 +142,6 @@ class EarlyStopper(_LogStopper):
         super().begin_anew(logs)
         self._seen, self._best, self._kept = self._ignored, self._ignored - 1, {}
 
-    def is_turn(self, timescale: str, count: int) -> bool:
-        """Return whether the hook may stop, or the log may have a new value of this network."""
-        return self.looks_at(timescale, count)
-
     @property
     def role(self) -> str:  # type: ignore[override]
         """The role: a hook that changes the network runs in all processes."""
@@ -203,6 +199,8 @@ class StopAfterThresholdReached(_LogStopper):
             log's name or its scorer says.
         name, timescale, interval, verbose: See `Hook`.
     """
+
+    is_turn = _Stopper.is_turn  # all values are looked at, also those before the last
 
     def __init__(
         self,
