@@ -9,6 +9,7 @@ from __future__ import annotations
 import concurrent.futures
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from brainstorm.data_iterators.base_iterator import Batch, DataIterator, Wrapper
@@ -25,22 +26,15 @@ Made: TypeAlias = tuple[Batch | None, Mapping[str, Any]]
 THREAD = "brainstorm-read-ahead"
 
 
+@dataclass(eq=False)
 class _Epoch:
-    """An epoch of which a thread makes the next batch.
+    """An epoch of which a thread makes the next batch."""
 
-    Attributes:
-        begin: The state of the iterator before its first batch.
-        present: The state after the batch that was given last.
-        future: The next batch.
-        is_left: Whether no further batch is wanted.
-    """
-
-    def __init__(
-        self, begin: Mapping[str, Any], present: Mapping[str, Any], future: Future[Made]
-    ) -> None:
-        self.begin, self.present, self.future = begin, present, future
-        self.forks = count_forks()
-        self.is_left = False
+    begin: Mapping[str, Any]  # the state of the iterator before its first batch
+    present: Mapping[str, Any]  # the state after the batch that was given last
+    future: Future[Made]  # the next batch
+    forks: int = field(default_factory=count_forks)
+    is_left: bool = False  # whether no further batch is wanted
 
 
 class Prefetch(Wrapper):
@@ -177,16 +171,13 @@ def read_ahead(read: Callable[[In], Out], tasks: Iterable[In]) -> Iterator[Out]:
     forks = count_forks()
     thread = ThreadPoolExecutor(1, THREAD)
     try:
-        pending: Future[Out] | None = None
-        for task in tasks:
-            following = thread.submit(read, task)
-            if pending is not None:
-                check_not_forked(forks)
-                yield pending.result()
-            pending = following
-        if pending is not None:
+        submitted = (thread.submit(read, task) for task in tasks)
+        pending = next(submitted, None)
+        while pending is not None:
+            following = next(submitted, None)
             check_not_forked(forks)
             yield pending.result()
+            pending = following
     finally:
         thread.shutdown(wait=False)
 
