@@ -289,12 +289,7 @@ class TrainingStepper(UpdateRule):
         if self._is_replaced:
             function()  # a trace would repeat handler operations only
             return
-        scaling, accumulation = self.loss_scaling, self.accumulation
-        revisions = (
-            self.revision,
-            scaling and scaling.revision,
-            accumulation and accumulation.revision,
-        )
+        revisions = [part.revision for part in (self, *self._kept_parts().values())]
         if revisions != self._traced:
             self._traces, self._traced = Traces(), revisions
         purpose = method, self.max_gradient_norm is None, *self._grouped.purpose
@@ -303,12 +298,11 @@ class TrainingStepper(UpdateRule):
     @property
     def _is_replaced(self) -> bool:
         """Whether a subclass, also of a helper, replaces methods that a trace would skip."""
-        if not vars(self).keys().isdisjoint(_METHODS):
+        if not all(part.is_traceable for part in self._kept_parts().values()):
             return True
-        for name in self._own_numbers:
-            if not getattr(self, name).is_traceable:
-                return True
-        return not self.is_traceable and any(map(self._replaces, _METHODS))
+        if self.is_traceable:
+            return not vars(self).keys().isdisjoint(_METHODS)
+        return any(map(self._replaces, _METHODS))
 
     def _replaces(self, method: str) -> bool:
         """Return whether a method differs from that of the base class."""
