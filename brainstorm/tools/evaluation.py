@@ -163,12 +163,11 @@ def extract(network: Any, iter: Any, buffer_names: str | Sequence[str]) -> dict[
         ValidationError: There is no network, no data iterator, or no batch, or batches are parts of
             sequences, or their order is not known.
     """
-    parts: dict[str, list[np.ndarray]] = {}
-    for batch in _extract_batches(network, iter, buffer_names):
-        for path, (array, _) in batch.items():
-            parts.setdefault(path, []).append(array)
-    axes = {path: _batch_axis(network, path) for path in parts}
-    return {path: np.concatenate(arrays, axes[path]) for path, arrays in parts.items()}
+    batches = list(_extract_batches(network, iter, buffer_names))
+    return {
+        path: np.concatenate([batch[path][0] for batch in batches], axis)
+        for path, (_, axis) in batches[0].items()
+    }
 
 
 def extract_and_save(
