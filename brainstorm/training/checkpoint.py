@@ -227,12 +227,7 @@ def save_run(
     parts: list[State],
     copies: Iterable[PathLike] = (),
 ) -> None:
-    """Write a run file, and copies (see `atomic_file`), with the parts of all processes.
-
-    Raises:
-        DescriptionError: The trainer or the network cannot be described.
-        TrainingError: A hook's state or the logs hold a value that files cannot hold.
-    """
+    """Write a run file, and copies (see `atomic_file`), with the parts of all processes."""
     whole = combine_parts(parts, net.statistics_paths)
     trainer_state = trainer.get_state()
     if whole["accumulation"] is not None:
@@ -254,12 +249,8 @@ def save_run(
 def load_run(filename: PathLike, cls: type[Any], handler: Any = None) -> tuple[Any, Any, State]:
     """Return the trainer and the network of a run file, and the state to set once data are given.
 
-    The trainer must be a `cls`; a handler replaces the one that the file names.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        FileFormatError: It is truncated, not a run file, of a newer version, or inconsistent.
-        UnknownTypeError: It needs a class that has not been imported.
+    The trainer must be a `cls`; a handler replaces the one that the file names. The errors are
+    those of `Trainer.resume`.
     """
     content, where = read_run_file(filename), repr(os.fspath(filename))
     kept = global_rnd.__getstate__()
