@@ -160,13 +160,15 @@ def test_hooks_derived_from_those_with_a_state_have_one_of_their_own(make, reque
     assert (first.calls, second.calls) == (0, 3)
 
 
-def test_the_state_of_a_hook_needs_first_values():
-    text = "Late.state_names: expected names of attributes with a first value in the class, got "
-    with refused(f"{text}'count'. Write one there, e.g. "):
-        type("Late", (hooks.Hook,), {"state_names": ("count",)})
-
-
-def test_the_names_of_a_state_differ_without_the_underscore():
-    text = "Mine.state_names: expected names that differ not only in a leading underscore, got "
-    with refused(f"{text}'count' and '_count'. Rename one."):
-        type("Mine", (hooks.AverageWeights,), {"state_names": ("count",), "count": 0})
+@pytest.mark.parametrize(
+    ("base", "attributes", "text"),
+    [
+        (hooks.Hook, {}, "names of attributes with a first value in the class, got 'count'. Write "
+         "one there, e.g. count = 0."),
+        (hooks.AverageWeights, {"count": 0}, "names that differ not only in a leading underscore, "
+         "got 'count' and '_count'. Rename one."),
+    ],
+)  # fmt: skip
+def test_the_names_of_a_state_have_first_values_and_differ(base, attributes, text):
+    with refused(f"Mine.state_names: expected {text}"):
+        type("Mine", (base,), {"state_names": ("count",), **attributes})

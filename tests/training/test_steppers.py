@@ -292,13 +292,6 @@ def test_a_state_goes_through_a_file(tmp_path):
     np.testing.assert_equal(again.get_state(), stepper.get_state())
 
 
-def test_a_state_is_not_passed_over_without_start():
-    _, stepper = started(AdamStepper())
-    stepper.set_state(stepper.get_state())
-    with refused("AdamStepper.run: expected start(net) after set_state.", is_whole=True):
-        stepper.run()
-
-
 def test_foreign_states_are_refused():
     _, stepper = started(AdamStepper())
     with pytest.raises(
@@ -454,10 +447,13 @@ def test_gradients_of_any_size_are_scaled(values, limit, scaled, rtol):
     np.testing.assert_allclose(handler.get_numpy_copy(g), scaled, rtol)
 
 
-def test_a_stepper_must_be_started():
-    for step in (SgdStepper(0.1).run, SgdStepper(0.1).apply):
-        with refused("SgdStepper.run: expected start(net) before it.", is_whole=True):
-            step()
+def test_a_stepper_must_be_started_and_again_after_its_state_was_set():
+    _, stepper = started(SgdStepper(0.1))
+    stepper.set_state(stepper.get_state())
+    for each, when in ((SgdStepper(0.1), "before it"), (stepper, "after set_state")):
+        for step in (each.run, each.apply):
+            with refused(f"SgdStepper.run: expected start(net) {when}.", is_whole=True):
+                step()
 
 
 @pytest.mark.parametrize("handler", [NumpyHandler, NativeHandler])
