@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -172,10 +173,7 @@ def _sample(places: Sequence[float] | Array, values: Sequence[Any]) -> Points:
 
 def _finite_parts(points: Points) -> Iterator[Points]:
     """Yield the runs of finite points; a single point is doubled, to show as a dot."""
-    part: Points = []
-    for x, y in [*points, (0, math.nan)]:
-        if math.isfinite(y):
-            part.append((x, y))
-        elif part:
-            yield part if len(part) > 1 else part * 2
-            part = []
+    for is_finite, part in itertools.groupby(points, lambda point: math.isfinite(point[1])):
+        if is_finite:
+            found = list(part)
+            yield found if len(found) > 1 else found * 2
