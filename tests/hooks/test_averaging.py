@@ -94,14 +94,6 @@ def test_hooks_that_see_the_averages():
     assert trainer.evaluate(net, valid=valid)["averaged.total_loss"] == [pytest.approx(found)]
 
 
-def test_a_hook_with_averages_can_stop():
-    stopper = StopAfterThresholdReached("averaged.total_loss", 100.0, criterion="min")
-    trainer, _ = train(
-        AverageWeights(), WithAverages(MonitorLoss("valid", name="averaged")), WithAverages(stopper)
-    )
-    assert trainer.current_update_nr == 0
-
-
 def test_a_stopper_restores_the_averages_that_were_best():
     stopper = EarlyStopper("averaged.total_loss", 1, "max", restore_best=True)
     trainer, net = train(
