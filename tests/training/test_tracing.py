@@ -67,10 +67,10 @@ def counting(cls, method):
     """Return a subclass that counts the calls of a method, which no trace can repeat."""
 
     def counted(self, *arguments):
-        self.calls += 1
+        self._calls += 1
         return getattr(cls, method)(self, *arguments)
 
-    return type(f"Counting{cls.__name__}", (cls,), {"calls": 0, method: counted})
+    return type(f"Counting{cls.__name__}", (cls,), {"_calls": 0, method: counted})
 
 
 CountingStepper = counting(SgdStepper, "step")
@@ -153,7 +153,7 @@ def test_bits_equal_direct_steps_with_changing_sizes_and_rates(check_both_ways, 
             if "learning_rate" in stepper.hyperparameters:
                 stepper.learning_rate = 0.1 / (i + 1)
             stepper.run()
-        assert name != "counting" or stepper.calls == 12
+        assert name != "counting" or stepper._calls == 12
         assert name != "numpy" or net.layers["Plain"].calls == 12
         return net.get("parameters")
 
@@ -385,7 +385,7 @@ def test_methods_of_a_users_own_are_called_at_every_step(name, make):
     original = layer.forward_pass
     layer.forward_pass = lambda *args: (calls.append(1), original(*args))
     train(net, stepper, [batch(seed=i) for i in range(5)])
-    assert getattr(stepper, name).calls == len(calls) == 5
+    assert getattr(stepper, name)._calls == len(calls) == 5
 
 
 def test_a_method_that_a_stepper_was_given_is_called_at_every_step():
