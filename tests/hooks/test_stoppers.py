@@ -203,6 +203,12 @@ def test_a_stopper_by_updates_sees_the_log_of_an_epoch_at_its_end(train, stopper
     assert trainer.current_update_nr == 8
 
 
+def test_a_threshold_by_epochs_stops_at_the_end_of_one_although_it_was_reached_before(train):
+    values = GivenValues(0, 5, *[1] * 20, timescale="update")
+    trainer = train(values, StopAfterThresholdReached("given.loss", 5, "max"), epochs=3)
+    assert trainer.current_update_nr == 4
+
+
 @pytest.mark.parametrize("make", [EarlyStopper, StopAfterThresholdReached, SaveBestNetwork])
 @pytest.mark.parametrize("name", ["a.c", "a"])
 def test_a_missing_log_is_an_error_once_training_runs(net, make, name):
