@@ -22,7 +22,7 @@ from brainstorm.layers import FullyConnected
 from brainstorm.tools import evaluate
 from brainstorm.training import GradientAccumulation, MomentumStepper, SgdStepper
 from tests.networks import trainable
-from tests.trainings import Call, make_trainer, refused
+from tests.trainings import Call, Spy, fail_after, make_trainer, refused
 
 RND = np.random.default_rng(0)
 DATA = {"default": RND.standard_normal((1, 24, 4)), "targets": RND.integers(0, 3, (1, 24, 1))}
@@ -111,6 +111,13 @@ def test_a_stopper_by_updates_sees_the_averages_of_an_epoch_at_its_end():
     loss = Call(lambda epoch_nr, *_: 2 - epoch_nr, "loss", "epoch")
     trainer, _ = train(AverageWeights(), loss, stopper)
     assert trainer.current_update_nr == 6
+
+
+def test_the_other_hook_learns_of_an_error():
+    calls = []
+    with pytest.raises(RuntimeError, match="lost"):
+        train(AverageWeights(), WithAverages(Spy(calls)), fail_after(3))
+    assert calls[-2:] == ["Spy error RuntimeError", "Spy end"]
 
 
 def test_options_of_the_other_hook_are_those_of_both():
