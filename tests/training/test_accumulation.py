@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from brainstorm.data_iterators import Minibatches
-from brainstorm.describable import create_from_description
 from brainstorm.errors import TrainingError
 from brainstorm.hooks import ModifyStepperAttribute, SaveCheckpoint
 from brainstorm.layers import FullyConnected, Lstm
@@ -131,11 +130,8 @@ def test_the_state_of_another_network_is_refused():
 
 @pytest.mark.parametrize("bad", [0, 1.5, "x", None, True])
 def test_batches_are_checked(bad):
-    text = f"GradientAccumulation.batches: expected an integer >= 1, got {bad!r}."
-    with refused(text):
+    with refused(f"GradientAccumulation.batches: expected an integer >= 1, got {bad!r}."):
         GradientAccumulation(bad)
-    with refused(text):
-        create_from_description({"@type": "GradientAccumulation", "batches": bad})
 
 
 class Doubling:
