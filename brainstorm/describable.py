@@ -6,7 +6,7 @@ subclasses take precedence:
 
 * ``__undescribed__``: names that are left out; a dict ``{name: value on re-creation}``, or a set if
   these values are those of the class (or `None`);
-* ``__default_values__``: ``{name: value}``; left out while they have that value.
+* ``__default_values__``: ``{name: value}``, or a set likewise; left out while they have that value.
 
 Loading creates objects of registered classes only (every subclass registers itself) and runs no
 code from the description.
@@ -59,7 +59,7 @@ class Describable:
     """Base class of all objects with a description; see the module for the class attributes."""
 
     __undescribed__: Any = set()
-    __default_values__: dict[str, Any] = {}
+    __default_values__: Any = {}
     __constraints__: Mapping[str, Constraint] = {}
 
     #: The error for an argument of another type than its annotation.

@@ -63,6 +63,20 @@ def test_a_default_is_left_out_only_if_it_is_equal():
     assert get_description(Animal("Rex", legs=4.0))["legs"] == 4.0  # a float is not that int
 
 
+def test_defaults_may_be_those_of_the_class():
+    @dataclass
+    class Kept(Describable):
+        __default_values__ = {"a", "b"}
+
+        a: float | None = None
+        b: int = 3
+
+    described = get_description(Kept(None, 4))
+    assert described == {"@type": "Kept", "b": 4}
+    assert create_from_description(described) == Kept(b=4)
+    assert create_from_description({"@type": "Kept"}) == Kept()
+
+
 def test_defaults_that_are_arrays_are_compared():
     class Carrier(Describable):
         __default_values__ = {"load": np.zeros(2)}

@@ -61,13 +61,7 @@ class ParameterGroup(Describable):
     frozen: bool = False
     keep_statistics: bool = False
 
-    __default_values__ = {
-        "learning_rate_factor": 1.0,
-        "weight_decay": None,
-        "frozen": False,
-        "keep_statistics": False,
-    }
-
+    __default_values__ = {"learning_rate_factor", "weight_decay", "frozen", "keep_statistics"}
     __argument_error__ = TrainingError
     __constraints__ = {
         "paths": Constraint(

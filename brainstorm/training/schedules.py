@@ -198,7 +198,7 @@ class Exponential(Schedule):
     minimum: float | None = None
     maximum: float | None = None
 
-    __default_values__ = {"minimum": None, "maximum": None}
+    __default_values__ = {"minimum", "maximum"}
     __constraints__ = {
         "initial_value": number(),
         "factor": number(0, low_open=True),
@@ -306,7 +306,7 @@ class Warmup(Schedule):
     then: float | Callable[..., float]
     initial_value: float = 0.0
 
-    __default_values__ = {"initial_value": 0.0}
+    __default_values__ = {"initial_value"}
     __constraints__ = {
         "num_changes": whole(),
         "then": Constraint(
@@ -355,7 +355,7 @@ class ReduceOnPlateau(Schedule):
     minimum: float = 0.0
     criterion: str | None = None
 
-    __default_values__ = {"threshold": 1e-4, "cooldown": 0, "minimum": 0.0, "criterion": None}
+    __default_values__ = {"threshold", "cooldown", "minimum", "criterion"}
     __constraints__ = {
         **dict.fromkeys(("initial_value", "threshold", "minimum"), number()),
         "factor": number(0, 1, low_open=True, high_open=True),
