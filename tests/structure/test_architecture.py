@@ -202,9 +202,12 @@ def test_wirings_that_are_refused(wire, error, message):
         (FullyConnected(2), "gradients.W", "special output '..gradients.W'"),
         (FullyConnected(2), "internals.Ha", "unknown internal 'Ha'"),
         (bl.Dropout(), "internals.mask", "delta of internal 'mask' .*'dmask'"),
+        (bl.MultiHeadSelfAttention(1, name="A"), "internals.P",
+         r"layer 'Loss', input 'default', joined from A\.\.\.internals\.P: cannot connect "
+         r"\(T, B, 1, T\): no layer takes features that grow with T"),
         (Recurrent(2), "internals.Ha", "overwrites the deltas of its int"),
     ],
-)
+)  # fmt: skip
 def test_special_outputs_that_are_refused(layer, output, message):
     inp = Input({"default": TIMED})
     inp >> layer - f"..{output}" >> Loss()
