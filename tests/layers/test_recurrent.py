@@ -1,4 +1,4 @@
-"""Recurrent layers against loops over single steps, and where a mask or clocks hold their state."""
+"""Recurrent layers against loops over single steps, with a context that is not zero."""
 
 import numpy as np
 import pytest
@@ -42,25 +42,33 @@ def gru_step(x, y, c, p):
 
 STEPS = {
     "Recurrent": recurrent_step,
-    "Clockwork": recurrent_step,
     "Lstm": lstm_step,
     "Gru": gru_step,
+    "Clockwork": recurrent_step,
+    "ClockworkLstm": lstm_step,
 }
 
 
+@pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(("steps", "batch"), [(1, 1), (1, 3), (5, 2)])
 @pytest.mark.parametrize("kind", STEPS)
-def test_a_sequence_is_computed_step_by_step(kind, steps, batch):
+def test_a_sequence_is_computed_step_by_step(kind, steps, batch, masked):
+    """Where the mask is 0, and between the ticks of its clock, a unit holds its state."""
     x = RND.normal(size=(steps, batch, 3))
-    clocks = {"timing": np.array([1, 2, 3, 4])} if kind == "Clockwork" else {}
-    harness = run(getattr(bl, kind)(4), {"default": x}, **clocks)
+    mask = RND.choice([0, 0.5, 2] if masked else [1], (steps, batch, 1))
+    inputs = {"default": x, "mask": mask} if masked else {"default": x}
+    clocks = {"timing": np.array([1, 2, 3, 4])} if kind.startswith("Clockwork") else {}
+    harness = run(getattr(bl, kind)(4), inputs, **clocks)
     p = {name: harness.get(f"parameters.{name}") for name in harness.layer.parameter_shapes}
-    y = harness.values["context.outputs.default"][0]
-    c = harness.values["context.internals.Ca"][0] if kind == "Lstm" else None
+    state = {"y": harness.values["context.outputs.default"][0]}
+    if kind.endswith("Lstm"):
+        state["Ca"] = harness.values["context.internals.Ca"][0]
     for t in range(steps):
-        rows = STEPS[kind](x[t], y, c, p)
-        y, c = np.where(t % p.get("timing", 1), y, rows.pop("y")), rows.get("Ca")
-        np.testing.assert_allclose(harness.get("outputs.default")[t], y)
+        rows = STEPS[kind](x[t], state["y"], state.get("Ca"), p)
+        holds = (mask[t] == 0) | (t % p.get("timing", 1) != 0)
+        state = {name: np.where(holds, old, rows[name]) for name, old in state.items()}
+        rows |= state
+        np.testing.assert_allclose(harness.get("outputs.default")[t], rows.pop("y"))
         for name, row in rows.items():
             np.testing.assert_allclose(harness.get(f"internals.{name}")[t], row, err_msg=name)
 
@@ -198,63 +206,3 @@ def test_a_step_is_one_product_and_one_loop_and_computes_nothing_again(create, f
     assert handler.products == steps - 1
     for program in forward[:1] + backward[:1]:
         assert len(split_into_stages(program).stages) == 1
-
-
-# -- holding the state ---------------------------------------------------------------------------
-
-MASKABLE = [Recurrent, Lstm, Gru, Clockwork, ClockworkLstm]
-
-
-def states(harness):
-    """Output and, where there is one, cell, each with the state before the first step in front."""
-    paths = ["outputs.default"] + ["internals.Ca"] * ("Ca" in harness.layer.internal_shapes)
-    return {
-        path: np.concatenate([harness.values[f"context.{path}"], harness.get(path)])
-        for path in paths
-    }
-
-
-@pytest.mark.parametrize("create", MASKABLE)
-def test_the_state_is_held_where_the_mask_is_zero(create):
-    x = RND.normal(size=(6, 3, 2))
-    mask = np.array([[1, 1, 0], [1, 0, 0], [1, 1, 2], [0, 1, 0.5], [0, 0, 0], [1, 0, 1]])
-    values = {"timing": np.array([1, 2, 3])} if create in (Clockwork, ClockworkLstm) else {}
-    harness = run(create(3), {"default": x, "mask": mask[:, :, None]}, **values)
-    for path, state in states(harness).items():
-        before, after = state[:-1], state[1:]
-        np.testing.assert_array_equal(after[mask == 0], before[mask == 0], err_msg=path)
-        if not values:
-            assert not (after[mask != 0] == before[mask != 0]).any()
-
-
-@pytest.mark.parametrize(
-    ("create", "plain", "mask"),
-    [
-        *((create, create, np.ones((5, 2, 1))) for create in MASKABLE),
-        (Clockwork, Recurrent, None),
-        (ClockworkLstm, Lstm, None),
-    ],
-)
-def test_what_holds_nothing_is_the_layer_without(create, plain, mask):
-    """With a mask of ones, and with clocks that tick at every step."""
-    x = RND.normal(size=(5, 2, 2))
-    timing = np.array([1, 2, 3]) if create is plain else np.ones(3)
-    clocks = {c: {"timing": timing} for c in (Clockwork, ClockworkLstm)}
-    given = {"default": x} if mask is None else {"default": x, "mask": mask}
-    holding = run(create(3), given, **clocks.get(create, {}))
-    other = run(plain(3), {"default": x}, **clocks.get(plain, {}))
-    other.forward({path: holding.values[path] for path in other.values})
-    for harness in (holding, other):
-        run_backward(harness)
-    for path in ["outputs.default", *other.delta_paths, *other.gradient_paths]:
-        np.testing.assert_array_equal(holding.get(path), other.get(path), err_msg=path)
-
-
-@pytest.mark.parametrize("create", [Clockwork, ClockworkLstm])
-def test_a_unit_computes_at_the_multiples_of_its_timing(create):
-    timing = np.array([1, 2, 3])
-    harness = run(create(3), {"default": RND.normal(size=(8, 2, 2))}, timing=timing)
-    ticks = np.arange(8)[:, None] % timing == 0
-    for path, state in states(harness).items():
-        changed = (state[1:] != state[:-1]).all(axis=1)
-        np.testing.assert_array_equal(changed, ticks, err_msg=path)
