@@ -103,6 +103,12 @@ def hinge(c):
     return {"predictions": c.x, "loss": np.maximum(0, c.margin + others - target)}
 
 
+def connected(c, weights):
+    size = c.x.shape[2:] if c.size is None else np.atleast_1d(c.size)
+    y = activated(c.activation, c.x.reshape(*c.x.shape[:2], -1) @ weights + c.bias)
+    return y.reshape(*c.x.shape[:2], *size)
+
+
 def glu(c):
     values, gates = np.split(c.x, 2, axis=-1)
     return values * activated(c.activation, gates)
@@ -248,12 +254,8 @@ FORMULAS = {
     "NoOp": lambda c: c.x,
     "DeltasScaling": lambda c: c.x,
     "Elementwise": lambda c: activated(c.activation, c.x),
-    "FullyConnected": lambda c: activated(
-        c.activation, c.x.reshape(*c.x.shape[:2], -1) @ c.W.T + c.bias
-    ).reshape(c.out_shape),
-    "TiedFullyConnected": lambda c: activated(
-        c.activation, c.x.reshape(*c.x.shape[:2], -1) @ c.W + c.bias
-    ).reshape(c.out_shape),
+    "FullyConnected": lambda c: connected(c, c.W.T),
+    "TiedFullyConnected": lambda c: connected(c, c.W),
     "SoftmaxCE": softmax_ce,
     "SigmoidCE": sigmoid_ce,
     "SquaredError": lambda c: {"predictions": c.x, "loss": 0.5 * (c.x - c.targets) ** 2},
@@ -330,7 +332,7 @@ WRITTEN_OUT = [
 @pytest.mark.parametrize("case", WRITTEN_OUT, ids=lambda case: case.name)
 def test_a_layer_computes_its_formula(case):
     harness = LayerHarness(build_layer(case.create(), case.in_shapes), inputs=case.inputs)
-    harness.resize(2, 3)
+    harness.resize(4, 3)
     values = harness.sample(np.random.RandomState(0))
     harness.spoil(harness.paths("outputs", "internals"), 0.5)
     harness.forward(values)
