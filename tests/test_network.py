@@ -713,7 +713,7 @@ def test_tensors_that_are_no_arrays_are_refused_with_what_to_do(error):
 # -- files ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("wiring", ["cnn", "lstm", "impossible"])
+@pytest.mark.parametrize("wiring", ["cnn", "lstm", "impossible", "two lengths"])
 def test_saving_and_loading(wiring, tmp_path):
     net = build(wiring, FLOAT64)
     net.output_name = "Out.outputs.predictions"
@@ -723,8 +723,9 @@ def test_saving_and_loading(wiring, tmp_path):
     loaded = Network.from_hdf5(tmp_path / "net.hdf5")
     assert loaded.output_name == net.output_name
     assert bs.get_description(loaded) == bs.get_description(net)
-    data = data_for(net)["default"]
-    np.testing.assert_array_equal(loaded.predict(data), net.predict(data))
+    data = data_for(net)
+    for same in (loaded, net.copy()):
+        np.testing.assert_array_equal(same.predict(data), net.predict(data))
     assert [p.name for p in tmp_path.iterdir()] == ["net.hdf5"]
     with h5py.File(tmp_path / "net.hdf5") as file:
         assert file.attrs["comment"] == "a test"
