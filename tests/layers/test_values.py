@@ -83,13 +83,6 @@ def test_the_first_of_equal_channels_is_the_largest():
     np.testing.assert_array_equal(harness.get("internals.argmax"), first)
 
 
-def test_defaults_of_norms():
-    layer = build_layer(bl.LocalResponseNormalization(), {"default": ("T", "B", 3)})
-    assert (layer.size, layer.alpha, layer.beta, layer.k) == (5, 1e-4, 0.75, 1.0)
-    for create in (bl.LayerNorm, bl.RMSNorm, lambda: bl.GroupNorm(1)):
-        assert build_layer(create(), {"default": ("T", "B", 3)}).epsilon == 1e-5
-
-
 def test_bilinear_upsampling_is_exact_on_a_plane_but_at_its_edges():
     rows, columns = np.mgrid[0:4.0, 0:3.0]
     x = (2 * rows - 3 * columns).reshape(1, 1, 4, 3, 1)
