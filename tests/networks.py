@@ -6,6 +6,10 @@ from brainstorm import layers as bl
 from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.initializers import Gaussian
 from brainstorm.network import Network
+from brainstorm.structure.architecture import (
+    generate_architecture,
+    instantiate_layers_from_architecture,
+)
 from brainstorm.testing import approx_fprime
 
 
@@ -140,6 +144,11 @@ WIRINGS = {
     "recurrent fan-out": _fan_out_of_recurrence,
     "two lengths": _two_lengths,
 }
+
+
+def layers_of(wiring):
+    """Return the layers of a wiring, without memory."""
+    return instantiate_layers_from_architecture(generate_architecture(wiring))
 
 
 def checked(inp, handler=None, seed=1, memory="inspectable"):

@@ -21,7 +21,7 @@ from brainstorm.handlers import DebugHandler, Handler, NativeHandler, NumpyHandl
 from brainstorm.initializers import Gaussian
 from brainstorm.network.prediction import Prediction
 from brainstorm.network.steps import StepByStep
-from brainstorm.structure import BufferStructure, ConstructionWrapper
+from brainstorm.structure import ConstructionWrapper
 from brainstorm.tools import generate, generation
 from tests.networks import chain, wire_loss
 
@@ -235,38 +235,6 @@ def test_writing_leaves_no_traces_in_the_network() -> None:
     net.set_handler(NumpyHandler(float))
     np.testing.assert_allclose(net.predict(CODES), before, 1e-4, 1e-6)
     generate(net, START, 5)
-
-
-def test_a_layer_of_ones_own_is_written_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says what it needs of the steps before, as built-in ones do."""
-    net = make_network(ConstructionWrapper.create(RunningSumLayerImpl))
-    whole = net.predict(CODES.astype(float))
-    found = probabilities_of_steps(net, CODES.astype(float), 4)
-    np.testing.assert_allclose(found, whole[3:], 1e-4, 1e-5)
-
-
-class RunningSumLayerImpl(bl.Layer):
-    is_traceable = True
-    time_coupled = True
-
-    def setup(self, kwargs: Any, in_shapes: Any) -> Any:
-        return {"default": BufferStructure(*in_shapes["default"].shape)}, {}, {}
-
-    def remembered(self, steps: int) -> Any:
-        return {"sum": self.out_shapes["default"].without_time()}
-
-    def forward_pass(self, buffers: Any, training_pass: bool = True) -> None:
-        x, y = buffers.inputs.default, buffers.outputs.default
-        self.handler.copy_to(x, y)
-        self.handler.loop(range(1, x.shape[0]), lambda t: self.handler.add_tt(y[t], y[t - 1], y[t]))
-
-    def remember(self, buffers: Any, past: Any) -> None:
-        y = buffers.outputs.default
-        self.handler.copy_to(y[y.shape[0] - 1], past.sum)
-
-    def forward_step(self, buffers: Any, past: Any) -> None:
-        self.handler.add_tt(buffers.inputs.default[0], past.sum, past.sum)
-        self.handler.copy_to(past.sum, buffers.outputs.default[0])
 
 
 # -- what is refused ----------------------------------------------------------------------------

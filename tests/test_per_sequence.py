@@ -64,7 +64,7 @@ ITERATORS = {
 @pytest.mark.parametrize("pooling", ["last", "avg", "max", "sum"])
 def test_batches_of_all_kinds_give_the_same_losses_and_scores(name: str, pooling: str) -> None:
     net = classifier(pooling=pooling)
-    predictions = net.predict({"default": X, "mask": MASK})
+    predictions = net.predict({"default": X, "mask": MASK}, batch_size=4)
     assert predictions.shape == (N, 2)
     of_targets = predictions[np.arange(N), LABELS[:, 0].astype(int)]
     scores = evaluate(net, ITERATORS[name], [Accuracy()])

@@ -255,15 +255,6 @@ def test_what_is_over_s_can_be_predicted_and_extracted() -> None:
         extract(net, Pairs(), "Encoder.outputs.default")
 
 
-def test_files_and_copies_keep_both_times(tmp_path: Any) -> None:
-    net, data = translator(NumpyHandler(float), masked=True), pairs(3, 2, 5)
-    data["mask_s"] = np.ones((5, 2, 1))
-    net.save_as_hdf5(tmp_path / "net.hdf5")
-    for other in (bs.Network.from_hdf5(tmp_path / "net.hdf5"), net.copy()):
-        np.testing.assert_array_equal(other.predict(data), net.predict(data))
-        assert repr(other.layers["Attention"]) == repr(net.layers["Attention"])
-
-
 def test_masked_steps_of_s_have_no_influence() -> None:
     net, data = translator(NumpyHandler(float), masked=True), pairs(3, 2, 5)
     data["mask_s"] = (np.arange(5) < 3).repeat(2).reshape(5, 2, 1)

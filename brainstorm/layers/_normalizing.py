@@ -11,7 +11,7 @@ from brainstorm.layers.constraints import number
 from brainstorm.optree import formula
 from brainstorm.optree import functions as fn
 from brainstorm.structure import BufferStructure, BufferView
-from brainstorm.utils import Array, product
+from brainstorm.utils import Array, flatten_features
 
 #: Maps a tree to its mean over some axes, which broadcasts with the tree.
 Mean: TypeAlias = Callable[[Any], Any]
@@ -81,10 +81,11 @@ class FeatureNormLayer(Layer):
 
     def split(self, array: Array) -> Array:
         """Return an array (T, B, ...) with the features in one axis."""
-        return _merged(array, 2)
+        return flatten_features(array)
 
     def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        internals, parameters = buffers.internals, [_merged(a, 0) for a in buffers.parameters]
+        internals = buffers.internals
+        parameters = [flatten_features(array, 0) for array in buffers.parameters]
         x, y, x_hat = map(
             self.split, (buffers.inputs.default, buffers.outputs.default, internals.x_hat)
         )
@@ -93,19 +94,13 @@ class FeatureNormLayer(Layer):
 
     def backward_pass(self, buffers: BufferView) -> None:
         dy, x_hat = map(self.split, (buffers.output_deltas.default, buffers.internals.x_hat))
-        gamma = _merged(buffers.parameters.gamma, 0)
-        outputs = {f"gradients.{name}": _merged(g, 0) for name, g in buffers.gradients.items()}
+        gamma = flatten_features(buffers.parameters.gamma, 0)
+        outputs = {
+            f"gradients.{name}": flatten_features(g, 0) for name, g in buffers.gradients.items()
+        }
         if with_input := self.needs_delta("default"):
             outputs["input_deltas.default"] = self.split(buffers.input_deltas.default)
         deltas = normalization_deltas.given(
             mean=self.mean, centers=self.centers, with_input=with_input
         )
         compute_into(self, deltas, [dy, x_hat, buffers.internals.sigma, gamma], outputs)
-
-
-def _merged(array: Array, first: int) -> Array:
-    """Return the array with all axes from `first` on merged into one."""
-    shape = array.shape
-    if len(shape) == first + 1:
-        return array
-    return array.reshape((*shape[:first], product(shape[first:])))

@@ -60,8 +60,13 @@ class FullyConnectedLayerImpl(ActivatedLayer):
         W, bias = buffers.parameters
         x = flatten_time_and_features(buffers.inputs.default)
         Ha = flatten_time_and_features(self.before_activation(buffers))
-        self.handler.affine_mm(x, W, bias, Ha, self.fused_activation)
-        self.activate_kept_input(buffers)
+        if self.is_transposed:
+            self.handler.dot_mm(x, W, Ha)
+            self.handler.add_mv(Ha, bias.reshape((1, bias.shape[0])), Ha)
+            self.activate(buffers)
+        else:
+            self.handler.affine_mm(x, W, bias, Ha, self.fused_activation)
+            self.activate_kept_input(buffers)
 
     def backward_pass(self, buffers: BufferView) -> None:
         W, _ = buffers.parameters

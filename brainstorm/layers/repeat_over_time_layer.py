@@ -5,12 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from brainstorm.layers.base_layer import Declared, Layer, Structures
-from brainstorm.structure import (
-    BufferStructure,
-    BufferView,
-    ConstructionWrapper,
-    StructureTemplate,
-)
+from brainstorm.structure import BufferStructure, BufferView, ConstructionWrapper, StructureTemplate
 
 
 def RepeatOverTime(name: str | None = None) -> ConstructionWrapper:

@@ -54,37 +54,32 @@ def SoftmaxCE(
 
 
 @formula
-def softmax_ce(x: Any, targets: Any, classes: Any) -> list[Any]:
+def softmax_ce(x: Any, targets: Any, classes: Any, *weights: Any, smoothing: float) -> list[Any]:
     """Return predictions and loss."""
-    chosen = fn.where(classes == targets, fn.log_softmax(x), 0.0)
-    return [fn.softmax(x), no_class(targets, classes) - fn.sum(chosen, -1)]
-
-
-@formula
-def softmax_ce_deltas(p: Any, targets: Any, dloss: Any, classes: Any) -> Any:
-    """Return the delta."""
-    return (p - (classes == targets)) * dloss + no_class_deltas(targets, classes, dloss)
-
-
-@formula
-def weighted_ce(x: Any, targets: Any, classes: Any, weights: Any, *, smoothing: float) -> list[Any]:
-    """Return predictions and loss with class weights."""
-    share, logs = _shares(targets, classes, weights, smoothing), fn.log_softmax(x)
-    terms = fn.where(share, share * logs, 0.0)  # avoids 0 * -inf
+    shares, logs = _shares(targets, classes, weights, smoothing), fn.log_softmax(x)
+    if weights or smoothing:
+        logs = shares * logs
+    terms = fn.where(shares, logs, 0.0)  # avoids 0 * -inf
     return [fn.softmax(x), no_class(targets, classes) - fn.sum(terms, -1)]
 
 
 @formula
-def weighted_ce_deltas(
-    p: Any, targets: Any, dloss: Any, classes: Any, weights: Any, *, smoothing: float
+def softmax_ce_deltas(
+    p: Any, targets: Any, dloss: Any, classes: Any, *weights: Any, smoothing: float
 ) -> Any:
-    """Return the delta with class weights."""
-    q = _shares(targets, classes, weights, smoothing)
-    return (p * fn.sum(q, -1) - q) * dloss + no_class_deltas(targets, classes, dloss)
+    """Return the delta."""
+    shares = _shares(targets, classes, weights, smoothing)
+    if weights or smoothing:
+        p = p * fn.sum(shares, -1)
+    return (p - shares) * dloss + no_class_deltas(targets, classes, dloss)
 
 
-def _shares(targets: Any, classes: Any, weights: Any, smoothing: float) -> Any:
-    return weights * ((classes == targets) * (1 - smoothing) + smoothing / classes.size)
+def _shares(targets: Any, classes: Any, weights: Sequence[Any], smoothing: float) -> Any:
+    """Return the factors of the logarithms: 1 for the target if there are no weights."""
+    shares = classes == targets
+    if smoothing:
+        shares = shares * (1 - smoothing) + smoothing / classes.size
+    return weights[0] * shares if weights else shares
 
 
 class SoftmaxCELayerImpl(ClassLossLayer):
@@ -112,18 +107,13 @@ class SoftmaxCELayerImpl(ClassLossLayer):
                 f"expected one number for each of {count} classes, got {len(weights)}.",
                 option="class_weights",
             )
-        self._weights = weights
-        self._is_plain = weights is None and not smoothing
-        if self._is_plain:
-            self.formula, self.delta = softmax_ce, softmax_ce_deltas
-        else:
-            self.formula = weighted_ce.given(smoothing=smoothing)
-            self.delta = weighted_ce_deltas.given(smoothing=smoothing)
+        self.formula = softmax_ce.given(smoothing=smoothing)
+        self.delta = softmax_ce_deltas.given(smoothing=smoothing)
         return super().setup(kwargs, in_shapes)
 
     def set_handler(self, handler: Handler) -> None:
         super().set_handler(handler)
-        if not self._is_plain:
-            weights = np.ones(self.in_shapes["default"].shape[-1], handler.dtype)
-            weights[:] = 1 if self._weights is None else self._weights
+        weights = self.kwargs.get("class_weights")
+        if weights is not None:
+            weights = np.array(weights, handler.dtype)
             self.constants = [*self.constants, handler.create_from_numpy(weights)]

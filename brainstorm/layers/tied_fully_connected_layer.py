@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from brainstorm.errors import NetworkValidationError
 from brainstorm.layers.fully_connected_layer import FullyConnectedLayerImpl
-from brainstorm.structure import BufferView, ConstructionWrapper
+from brainstorm.structure import ConstructionWrapper
 from brainstorm.structure.buffer_structure import format_shape
 from brainstorm.structure.construction import RECTIFIED
-from brainstorm.utils import flatten_time_and_features
 
 
 def TiedFullyConnected(
@@ -64,11 +63,3 @@ class TiedFullyConnectedLayerImpl(FullyConnectedLayerImpl):
                 option="size",
             )
         return shared.shape[1:]
-
-    def forward_pass(self, buffers: BufferView, training_pass: bool = True) -> None:
-        W, bias = buffers.parameters
-        x = flatten_time_and_features(buffers.inputs.default)
-        Ha = flatten_time_and_features(self.before_activation(buffers))
-        self.handler.dot_mm(x, W, Ha)
-        self.handler.add_mv(Ha, bias.reshape((1, bias.shape[0])), Ha)
-        self.activate(buffers)

@@ -156,7 +156,7 @@ def _missing(name: str, layer: Any, port: str) -> MissingDataError:
 
 
 #: Inputs that layers with an output ``loss`` use for that alone.
-_TARGETS = ("targets", "labels")
+TARGETS = frozenset(("targets", "labels"))
 
 
 def depends_on(layer: Any, output: str, port: str) -> bool:
@@ -165,5 +165,5 @@ def depends_on(layer: Any, output: str, port: str) -> bool:
     if category == "inputs":
         return name == port
     is_of_loss = category != "outputs" or name == "loss" or "loss" not in layer.out_shapes
-    is_target = port in _TARGETS and port in layer.computes_no_input_deltas_for
+    is_target = port in TARGETS and port in layer.computes_no_input_deltas_for
     return is_of_loss or not is_target

@@ -10,14 +10,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from brainstorm.errors import NetworkValidationError, see
+from brainstorm.network.prediction import TARGETS
 from brainstorm.structure.architecture import INPUT
 from brainstorm.structure.construction import RECTIFIED, Default
 from brainstorm.utils import warn_once
 
 Layers = Mapping[str, Any]
-
-#: Names of the inputs of losses for targets.
-_TARGETS = frozenset(("targets", "labels"))
 
 #: From this many steps on, they might be rows.
 _MANY_STEPS = 10
@@ -82,7 +80,7 @@ def find_idle(layers: Layers) -> tuple[list[str], bool]:
 
 def _warn_of_rectified_predictions(layers: Layers) -> None:
     for name, loss in layers.items():
-        if not _TARGETS & set(loss.in_shapes) or "default" in loss.computes_no_input_deltas_for:
+        if not TARGETS & set(loss.in_shapes) or "default" in loss.computes_no_input_deltas_for:
             continue
         for connection in sorted(loss.incoming):
             source = layers[connection.start_layer]

@@ -28,15 +28,8 @@ from brainstorm.structure.buffers import (
     create_buffer_views_from_layout,
     get_total_size_slices_and_shapes,
 )
-from brainstorm.structure.construction import (
-    ConstructionWrapper,
-    LayerDetails,
-    UniquelyNamed,
-)
-from brainstorm.structure.hubs import (
-    Hub,
-    group_into_hubs,
-)
+from brainstorm.structure.construction import ConstructionWrapper, LayerDetails, UniquelyNamed
+from brainstorm.structure.hubs import Hub, group_into_hubs
 from brainstorm.structure.layout import (
     create_layout,
     create_layout_stub,
@@ -45,9 +38,7 @@ from brainstorm.structure.layout import (
     get_layout_stub_for_layer,
     layout_hubs,
 )
-from brainstorm.structure.memory import (
-    MemoryReport,
-)
+from brainstorm.structure.memory import MemoryReport
 from brainstorm.structure.null_buffers import NullBuffer
 from brainstorm.structure.orders import (
     gather_array_nodes,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import partial
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
 
 from brainstorm.errors import LayerValidationError, NetworkValidationError, ValidationError, unknown
@@ -208,40 +209,23 @@ def get_canonical_layer_order(architecture: Architecture) -> list[str]:
     Raises:
         NetworkValidationError: There is a loop; the message names its layers.
     """
-    successors: dict[str, set[str]] = {name: set() for name in architecture}
-    predecessors: dict[str, set[str]] = {name: set() for name in architecture}
+    sorter = TopologicalSorter(dict.fromkeys(architecture, ()))
     for connection in collect_all_connections(architecture):
-        successors[connection.start_layer].add(connection.end_layer)
-        predecessors[connection.end_layer].add(connection.start_layer)
-    order: list[str] = []
-    waits_for = {name: len(following) for name, following in successors.items()}
-    ready = [name for name, count in waits_for.items() if count == 0]
-    while ready:
-        order.extend(sorted(ready, reverse=True))
-        waiting = [name for placed in ready for name in predecessors[placed]]
-        ready = []
-        for name in waiting:
-            waits_for[name] -= 1
-            if waits_for[name] == 0:
-                ready.append(name)
-    if len(order) < len(architecture):
-        loop = _find_loop(successors, set(architecture).difference(order))
+        sorter.add(connection.start_layer, connection.end_layer)  # from the outputs on
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        loop = error.args[1][::-1]
         raise NetworkValidationError(
             f"the connections form a loop: {' -> '.join(loop)}. A network must be acyclic; "
             f"recurrence over time lives inside layers such as Recurrent and Lstm."
-        )
+        ) from None
+    order: list[str] = []
+    while sorter.is_active():
+        ready = sorted(sorter.get_ready(), reverse=True)
+        order.extend(ready)
+        sorter.done(*ready)
     return order[::-1]
-
-
-def _find_loop(successors: Mapping[str, set[str]], remaining: set[str]) -> list[str]:
-    # Every remaining layer has a remaining successor, so following them must lead back.
-    path = {min(remaining): None}
-    while True:
-        following = min(successors[next(reversed(path))] & remaining)
-        if following in path:
-            names = list(path)
-            return [*names[names.index(following) :], following]
-        path[following] = None
 
 
 # -- layer objects ------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ layers, and outputs that are not connected.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -60,7 +59,7 @@ def plan_memory(
 def _write_lifetimes(hubs: list[Hub], layout: Node, layers: Layers) -> None:
     nodes = dict(gather_array_nodes(layout))
     used: list[list[int]] = [[] for _ in hubs]
-    for path, position in itertools.chain(_uses(layers, layout), _uses_of_copies(layers, nodes)):
+    for path, position in _uses(layers, layout):
         if "@hub" in nodes[path]:
             used[nodes[path]["@hub"]].append(position)
     for hub, positions in zip(hubs, used, strict=True):
@@ -75,7 +74,7 @@ def _write_lifetimes(hubs: list[Hub], layout: Node, layers: Layers) -> None:
 
 
 def _uses(layers: Layers, layout: Node) -> Iterator[tuple[str, int]]:
-    """Yield (path, position) for all uses of buffers by layers in their passes."""
+    """Yield (path, position) for all uses of buffers by layers, and by copies, in the passes."""
     end = 2 * len(layers) - 1
     for forward, (name, layer) in enumerate(layers.items()):
         used_backward: set[str] = set()
@@ -91,23 +90,13 @@ def _uses(layers: Layers, layout: Node) -> Iterator[tuple[str, int]]:
                     yield path, end - forward
                 if category == "outputs" and _is_read_after_passes(layer, port):
                     yield path, end
+                for source in layout[name][category][port].get("@copy_of", ()):
+                    yield source, forward if category == "inputs" else end - forward
 
 
 def _is_read_after_passes(layer: Any, output: str) -> bool:
     is_connected = any(c.output_name == output for c in layer.outgoing)
     return output == "predictions" or layer.has_loss or layer.has_stats or not is_connected
-
-
-def _uses_of_copies(layers: Layers, nodes: Mapping[str, Node]) -> Iterator[tuple[str, int]]:
-    """Yield (path, position) for the copies of inputs and the sums of their deltas."""
-    positions = {name: position for position, name in enumerate(layers)}
-    for sink, node in nodes.items():
-        if "@copy_of" in node:
-            name, category, _ = sink.split(".", 2)
-            forward = positions[name]
-            position = forward if category == "inputs" else 2 * len(layers) - 1 - forward
-            for source in node["@copy_of"]:
-                yield source, position
 
 
 def _describe(position: int, names: list[str]) -> str:

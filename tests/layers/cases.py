@@ -76,7 +76,8 @@ def distinct(shape: tuple[int, ...], rnd: np.random.RandomState) -> np.ndarray:
 
 
 UNTIED = {"default": distinct}
-A_MASK = {"mask": zeros_and_ones}
+#: Whatever is not 0 counts.
+A_MASK = {"mask": classes(3)}
 
 
 #: What is in front of the features, as it is said in names; T and B if nothing is said.

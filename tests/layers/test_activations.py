@@ -36,12 +36,6 @@ def test_what_is_kept_for_the_backward_pass(create, shapes, name, needed):
     assert layer.internal_shapes == internals
 
 
-def test_in_place_needs_a_derivative_from_the_output():
-    wiring = classifier(bl.FullyConnected(4, "linear"), bl.Elementwise("gelu", inplace=True))
-    with pytest.raises(LayerValidationError, match="it needs its own inputs in the backward pass"):
-        Network.from_layer(wiring)
-
-
 # -- registered functions -----------------------------------------------------------------------
 
 

@@ -38,6 +38,23 @@ def over_groups(c):
     return np.concatenate([normalized(part, c.epsilon) for part in parts], axis=-1)
 
 
+def batch_norm(c):
+    """Normalize all steps with the statistics of those that count, and move the running ones."""
+    counted = c.x[c.mask[..., 0] != 0] if hasattr(c, "mask") else c.x
+    axes = tuple(range(counted.ndim - 1))
+    mean, var = counted.mean(axes), counted.var(axes)
+    sigma = np.sqrt(var + c.epsilon)
+    x_hat = (c.x - mean) / sigma
+    return {
+        "default": c.gamma * x_hat + c.beta,
+        "sigma_b": sigma,
+        "centered": c.x - mean,
+        "x_hat": x_hat,
+        "running_mean": c.decay * c.running_mean + (1 - c.decay) * mean,
+        "running_var": c.decay * c.running_var + (1 - c.decay) * var,
+    }
+
+
 def over_neighbours(c):
     y = np.empty_like(c.x)
     for i in range(c.x.shape[-1]):
@@ -84,6 +101,12 @@ def hinge(c):
     others = np.where(is_target(c), -np.inf, c.x).max(-1, keepdims=True)
     target = c.x[is_target(c)].reshape(others.shape)
     return {"predictions": c.x, "loss": np.maximum(0, c.margin + others - target)}
+
+
+def connected(c, weights):
+    size = c.x.shape[2:] if c.size is None else np.atleast_1d(c.size)
+    y = activated(c.activation, c.x.reshape(*c.x.shape[:2], -1) @ weights + c.bias)
+    return y.reshape(*c.x.shape[:2], *size)
 
 
 def glu(c):
@@ -195,20 +218,44 @@ def penalty(function):
     return loss
 
 
+def rotated(vectors):
+    """Rotate pairs of features by angles that grow with the time step."""
+    steps, size = np.arange(len(vectors)), vectors.shape[-1]
+    turns = np.exp(1j * np.outer(steps, 10000 ** (-np.arange(0, size, 2) / size)))
+    points = (vectors[..., ::2] + 1j * vectors[..., 1::2]) * turns[:, None, None]
+    return np.stack([points.real, points.imag], axis=-1).reshape(vectors.shape)
+
+
+def attention(c):
+    def projected(name, x):
+        y = x.reshape(*x.shape[:2], -1) @ getattr(c, f"W{name}").T + getattr(c, f"b{name}")
+        return y.reshape(*x.shape[:2], c.num_heads, -1)
+
+    memory = getattr(c, "memory", c.x)
+    q, k, v = projected("q", c.x), projected("k", memory), projected("v", memory)
+    if c.rotary:
+        q, k = rotated(q), rotated(k)
+    powers = np.exp(np.einsum("tbhd,sbhd->tbhs", q, k) / np.sqrt(q.shape[-1]))
+    if c.causal:
+        powers *= np.tri(len(q))[:, None, None]
+    if hasattr(c, "mask"):
+        powers *= np.moveaxis(c.mask != 0, 0, 2)
+    weights = powers / np.maximum(powers.sum(-1, keepdims=True), 1e-300)
+    heads = np.einsum("tbhs,sbhd->tbhd", weights, v)
+    return {"default": heads.reshape(*c.x.shape[:2], -1) @ c.Wo.T + c.bo, "P": weights}
+
+
 REDUCE = {"max": np.max, "avg": np.mean}
 
-#: The type of a layer to its output `default`, or all outputs. The argument has inputs (that called
-#: default as x), parameters and options by their names, and the shape of the output.
+#: The type of a layer to its output `default`, or all outputs and perhaps internals. The argument
+#: has inputs (that called default as x), parameters and options by their names, and the shape of
+#: the output.
 FORMULAS = {
     "NoOp": lambda c: c.x,
     "DeltasScaling": lambda c: c.x,
     "Elementwise": lambda c: activated(c.activation, c.x),
-    "FullyConnected": lambda c: activated(
-        c.activation, c.x.reshape(*c.x.shape[:2], -1) @ c.W.T + c.bias
-    ).reshape(c.out_shape),
-    "TiedFullyConnected": lambda c: activated(
-        c.activation, c.x.reshape(*c.x.shape[:2], -1) @ c.W + c.bias
-    ).reshape(c.out_shape),
+    "FullyConnected": lambda c: connected(c, c.W.T),
+    "TiedFullyConnected": lambda c: connected(c, c.W),
     "SoftmaxCE": softmax_ce,
     "SigmoidCE": sigmoid_ce,
     "SquaredError": lambda c: {"predictions": c.x, "loss": 0.5 * (c.x - c.targets) ** 2},
@@ -248,6 +295,7 @@ FORMULAS = {
     "LayerNorm": lambda c: c.gamma * normalized(c.x, c.epsilon) + c.beta,
     "RMSNorm": lambda c: c.gamma * normalized(c.x, c.epsilon, centers=False),
     "GroupNorm": lambda c: c.gamma * over_groups(c) + c.beta,
+    "BatchNorm": batch_norm,
     "LocalResponseNormalization": over_neighbours,
     "PositionalEncoding": positions,
     "LearnedPositionalEncoding": lambda c: c.x + c.W[: len(c.x), None],
@@ -256,14 +304,14 @@ FORMULAS = {
     "ConvolutionTranspose2D": transposed_convolution,
     "Expression": expression,
     **dict.fromkeys(("Pooling1D", "Pooling2D", "Pooling3D"), pooling),
+    **dict.fromkeys(("MultiHeadAttention", "MultiHeadSelfAttention"), attention),
 }
 
 
 #: Types that other tests compute.
 ELSEWHERE = {
-    *("Accuracy", "BatchNorm", "BinaryAccuracy", "Clockwork", "ClockworkLstm", "CTC", "Dropout"),
-    *("Gru", "Loss", "Lstm", "MultiHeadAttention", "MultiHeadSelfAttention", "Recurrent"),
-    *("RepeatOverTime", "TimePooling"),
+    *("Accuracy", "BinaryAccuracy", "Clockwork", "ClockworkLstm", "CTC", "Dropout"),
+    *("Gru", "Loss", "Lstm", "Recurrent", "RepeatOverTime", "TimePooling"),
 }
 
 
@@ -284,7 +332,7 @@ WRITTEN_OUT = [
 @pytest.mark.parametrize("case", WRITTEN_OUT, ids=lambda case: case.name)
 def test_a_layer_computes_its_formula(case):
     harness = LayerHarness(build_layer(case.create(), case.in_shapes), inputs=case.inputs)
-    harness.resize(2, 3)
+    harness.resize(4, 3)
     values = harness.sample(np.random.RandomState(0))
     harness.spoil(harness.paths("outputs", "internals"), 0.5)
     harness.forward(values)
@@ -296,6 +344,7 @@ def test_a_layer_computes_its_formula(case):
         SimpleNamespace(**{**layer.kwargs, **given, **arrays}, out_shape=shape)
     )
     expected = expected if isinstance(expected, dict) else {"default": expected}
+    found |= {name: harness.get(f"internals.{name}") for name in expected.keys() - found.keys()}
     assert {output: a.shape for output, a in expected.items()} == {
         output: a.shape for output, a in found.items()
     }

@@ -40,21 +40,35 @@ def gru_step(x, y, c, p):
     return {"Rb": R, "Zb": Z, "Hb": H, "y": (1 - Z) * H + Z * y}
 
 
-STEPS = {"Recurrent": recurrent_step, "Lstm": lstm_step, "Gru": gru_step}
+STEPS = {
+    "Recurrent": recurrent_step,
+    "Lstm": lstm_step,
+    "Gru": gru_step,
+    "Clockwork": recurrent_step,
+    "ClockworkLstm": lstm_step,
+}
 
 
+@pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(("steps", "batch"), [(1, 1), (1, 3), (5, 2)])
 @pytest.mark.parametrize("kind", STEPS)
-def test_a_sequence_is_computed_step_by_step(kind, steps, batch):
+def test_a_sequence_is_computed_step_by_step(kind, steps, batch, masked):
+    """Where the mask is 0, and between the ticks of its clock, a unit holds its state."""
     x = RND.normal(size=(steps, batch, 3))
-    harness = run(getattr(bl, kind)(4), {"default": x})
+    mask = RND.choice([0, 0.5, 2] if masked else [1], (steps, batch, 1))
+    inputs = {"default": x, "mask": mask} if masked else {"default": x}
+    clocks = {"timing": np.array([1, 2, 3, 4])} if kind.startswith("Clockwork") else {}
+    harness = run(getattr(bl, kind)(4), inputs, **clocks)
     p = {name: harness.get(f"parameters.{name}") for name in harness.layer.parameter_shapes}
-    y = harness.values["context.outputs.default"][0]
-    c = harness.values["context.internals.Ca"][0] if kind == "Lstm" else None
+    state = {"y": harness.values["context.outputs.default"][0]}
+    if kind.endswith("Lstm"):
+        state["Ca"] = harness.values["context.internals.Ca"][0]
     for t in range(steps):
-        rows = STEPS[kind](x[t], y, c, p)
-        y, c = rows.pop("y"), rows.get("Ca")
-        np.testing.assert_allclose(harness.get("outputs.default")[t], y)
+        rows = STEPS[kind](x[t], state["y"], state.get("Ca"), p)
+        holds = (mask[t] == 0) | (t % p.get("timing", 1) != 0)
+        state = {name: np.where(holds, old, rows[name]) for name, old in state.items()}
+        rows |= state
+        np.testing.assert_allclose(harness.get("outputs.default")[t], rows.pop("y"))
         for name, row in rows.items():
             np.testing.assert_allclose(harness.get(f"internals.{name}")[t], row, err_msg=name)
 

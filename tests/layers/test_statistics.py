@@ -61,13 +61,6 @@ def test_more_cases_are_counted_than_float32_has_integers(handler):
     assert net.dump_statistics() == {"right": 1.0}
 
 
-def test_only_what_the_mask_keeps_counts():
-    net = counting_network(bl.Accuracy(name="right"), mask=True)
-    x = [[[0, 1, 0], [5, 1, 1], [1, 0, 0]]]
-    run(net, default=x, targets=[[[1], [2], [0]]], mask=[[[1], [1], [0]]])
-    assert net.dump_statistics() == {"right": 0.5}
-
-
 @pytest.mark.parametrize("layer", [bl.Accuracy, bl.BinaryAccuracy], ids=lambda f: f.__name__)
 def test_nan_is_neither_right_nor_wrong_unless_it_does_not_count(layer):
     width = 3 if layer is bl.Accuracy else 1

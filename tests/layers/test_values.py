@@ -83,25 +83,6 @@ def test_the_first_of_equal_channels_is_the_largest():
     np.testing.assert_array_equal(harness.get("internals.argmax"), first)
 
 
-def test_fully_connected_shapes_and_defaults():
-    layer = build_layer(bl.FullyConnected(), {"default": ("T", "B", 2, 3)})
-    assert layer.get_shape("outputs.default").shape == ("T", "B", 2, 3)
-    assert list(layer.parameter_shapes) == ["W", "bias"]
-    assert layer.get_shape("parameters.W").shape == (6, 6)
-    layer = build_layer(bl.FullyConnected((2, 2)), {"default": ("T", "B", 3)})
-    assert layer.get_shape("outputs.default").shape == ("T", "B", 2, 2)
-
-
-def test_norms_have_a_scale_for_each_feature_and_defaults():
-    gamma = build_layer(bl.LayerNorm(), {"default": ("T", "B", 2, 3)}).parameter_shapes["gamma"]
-    assert gamma.shape == (2, 3)
-    layer = build_layer(bl.LocalResponseNormalization(), {"default": ("T", "B", 3)})
-    assert (layer.size, layer.before, layer.behind, layer.alpha) == (5, 2, 2, 1e-4)
-    assert (layer.beta, layer.k) == (0.75, 1.0)
-    for create in (bl.LayerNorm, bl.RMSNorm, lambda: bl.GroupNorm(1)):
-        assert build_layer(create(), {"default": ("T", "B", 3)}).epsilon == 1e-5
-
-
 def test_bilinear_upsampling_is_exact_on_a_plane_but_at_its_edges():
     rows, columns = np.mgrid[0:4.0, 0:3.0]
     x = (2 * rows - 3 * columns).reshape(1, 1, 4, 3, 1)

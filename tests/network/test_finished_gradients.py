@@ -52,31 +52,24 @@ def test_without_parameters_nothing_is_ever_finished():
     assert net.finished_gradients == [("Loss", []), ("NoOp", []), ("Input", [])]
 
 
-def test_followers_are_called_in_replayed_passes_too_and_are_replaced():
+def test_followers_are_called_in_replayed_passes_too_beside_those_of_a_block_and_are_replaced():
     net, calls, stepper = build("mlp", NumpyHandler(np.float32)), [], SgdStepper()
-    net.follow_backward_pass({"Projection": lambda: calls.append("Projection")})
+    always, block = ({"Projection": partial(calls.append, name)} for name in ("always", "block"))
+    net.follow_backward_pass(always)
     stepper.start(net)
-    provide(net)
-    for _ in range(4):
-        stepper.run()
-    assert calls == ["Projection"] * 4
+
+    def run(count, *expected):
+        calls.clear()
+        provide(net)
+        for _ in range(count):
+            stepper.run()
+        assert calls == count * list(expected)
+
+    run(4, "always")
+    with net.following(block):
+        run(2, "always", "block")
+    run(1, "always")
     net.keep_input_deltas = True
-    provide(net)
-    stepper.run()
-    assert len(calls) == 5
+    run(1, "always")
     net.follow_backward_pass({})
-    stepper.run()
-    assert len(calls) == 5
-
-
-def test_followers_of_a_block_are_called_in_it_beside_the_others():
-    net, calls, stepper = build("mlp", NumpyHandler(np.float32)), [], SgdStepper()
-    net.follow_backward_pass({"Projection": lambda: calls.append("always")})
-    stepper.start(net)
-    provide(net)
-    stepper.run()
-    with net.following({"Projection": lambda: calls.append("block")}):
-        stepper.run()
-        stepper.run()
-    stepper.run()
-    assert calls == ["always", *2 * ["always", "block"], "always"]
+    run(1)

@@ -14,10 +14,6 @@ from hypothesis import strategies as st
 from brainstorm.layers import Input
 from brainstorm.layers.base_layer import Layer
 from brainstorm.network.pass_plan import _Coverage, plan_backward_pass
-from brainstorm.structure.architecture import (
-    generate_architecture,
-    instantiate_layers_from_architecture,
-)
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.structure.layout import (
@@ -26,7 +22,7 @@ from brainstorm.structure.layout import (
     get_backward_connection,
     get_connections,
 )
-from tests.networks import WIRINGS, chain, wire_input, wire_loss
+from tests.networks import WIRINGS, chain, layers_of, wire_input, wire_loss
 
 
 class PlannedLayerImpl(Layer):
@@ -60,7 +56,7 @@ class Rehearsal:
     """
 
     def __init__(self, wiring, keep_input_deltas=False, accumulate=False):
-        self.layers = instantiate_layers_from_architecture(generate_architecture(wiring))
+        self.layers = layers_of(wiring)
         hubs, layout = create_layout(self.layers, keep_input_deltas)
         self.nodes = dict(gather_array_nodes(layout))
         self.memory = [np.full(hub.size, np.nan) for hub in hubs]

@@ -171,6 +171,9 @@ REFUSED = {
     "layer 'Rnn' needs its output for the next time step": (
         lambda: classifier(bl.Recurrent(3, name="Rnn"), bl.Dropout(inplace=True))
     ),
+    "it needs its own inputs in the backward pass": (
+        lambda: classifier(linear("Fc"), bl.Elementwise("gelu", inplace=True))
+    ),
     "L2 would get the overwritten values": second_consumer,
     "its input is joined from several outputs": joined,
 }

@@ -252,18 +252,16 @@ NULL = NullBuffer("A.input_deltas.default", "it is not needed. Set net.keep_inpu
 
 
 PLAIN, DEBUG = NumpyHandler(np.float64), DebugHandler(NumpyHandler(np.float64))
+ARITHMETIC = (
+    *(operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv),
+    *(operator.mod, operator.pow, operator.matmul, operator.gt, operator.le),
+)
 USES = [
-    *(np.asarray, np.sum, len, list, float, abs),
+    *(np.asarray, np.sum, len, list, float, int, abs, operator.neg, operator.pos),
     *(lambda b: b[0], lambda b: b.__setitem__(0, 1), lambda b: b.mean(), lambda b: b.dtype),
-    *(
-        lambda b: b + 1,
-        lambda b: 1 - b,
-        lambda b: 2 * b,
-        lambda b: np.ones(3) * b,
-        lambda b: b / 2,
-        lambda b: -b,
-    ),
-    *(lambda b: b > 0, lambda b: 0 in b),
+    *(lambda b, f=f: f(b, 2) for f in ARITHMETIC),
+    *(lambda b, f=f: f(2, b) for f in ARITHMETIC),
+    *(lambda b: np.ones(3) * b, lambda b: 0 in b),
     lambda b: PLAIN.get_numpy_copy(b),
     lambda b: PLAIN.set_from_numpy(b, np.ones(3)),
     lambda b: PLAIN.copy_to(b, PLAIN.zeros((3,))),

@@ -53,19 +53,22 @@ def test_ports_and_repr():
     assert repr(ported) == "<Layer: 'left' - a - 'right'>"
 
 
+NO_LAYER = "'>>' {} 'a': expected a layer such as FullyConnected(100), got {}. Call"
+
+
 @pytest.mark.parametrize(
-    "wrong", [lambda: layer("a") >> 5, lambda: layer("a") - 5, lambda: 5 - layer("a")]
+    ("wire", "error", "message"),
+    [
+        (lambda a: a >> 5, UnknownTypeError, NO_LAYER.format("after", "5")),
+        (lambda a: a >> layer, UnknownTypeError, NO_LAYER.format("after", "<function layer>")),
+        (lambda a: layer >> a, UnknownTypeError, NO_LAYER.format("before", "<function layer>")),
+        (lambda a: a - 5, TypeError, "unsupported operand"),
+        (lambda a: 5 - a, TypeError, "unsupported operand"),
+    ],
 )
-def test_wrong_operands_are_type_errors(wrong):
-    with pytest.raises(TypeError, match="expected a layer such as|unsupported operand"):
-        wrong()
-
-
-def test_a_layer_function_that_was_not_called_is_named_on_both_sides():
-    text = "'>>' {} 'a': expected a layer such as FullyConnected(100), got <function layer>. Call"
-    for side, wire in (("after", lambda a: a >> layer), ("before", lambda a: layer >> a)):
-        with pytest.raises(UnknownTypeError, match=re.escape(text.format(side))):
-            wire(layer("a"))
+def test_wrong_operands_are_named(wire, error, message):
+    with pytest.raises(error, match=re.escape(message)):
+        wire(layer("a"))
 
 
 def test_options_are_given_to_the_function_of_a_layer():

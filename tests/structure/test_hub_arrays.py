@@ -13,7 +13,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-from brainstorm.errors import NetworkValidationError
 from brainstorm.handlers import NativeHandler, NumpyHandler
 from brainstorm.structure.buffer_structure import BufferStructure
 from tests.networks import build
@@ -210,15 +209,6 @@ def test_memory_is_freed_with_the_last_reference_to_a_network():
         assert memory() is None
     finally:
         gc.enable()
-
-
-def test_a_view_of_a_closed_network_says_so():
-    net = network()
-    view = net.buffer.Out
-    net.close()
-    for use in (lambda: view.inputs.default, lambda: list(view.outputs), view.paths, view.tree):
-        with pytest.raises(NetworkValidationError, match="the network is closed, its memory was"):
-            use()
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,11 @@ import pytest
 from brainstorm import layers as bl
 from brainstorm.errors import NetworkValidationError
 from brainstorm.layers.base_layer import Layer
-from brainstorm.structure.architecture import (
-    generate_architecture,
-    instantiate_layers_from_architecture,
-)
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.structure.layout import gather_array_nodes
 from brainstorm.structure.lifetimes import STRATEGIES, plan_memory
-from tests.networks import WIRINGS, classifier, wire_input, wire_loss
+from tests.networks import WIRINGS, classifier, layers_of, wire_input, wire_loss
 
 
 class LifetimeProbeLayerImpl(Layer):
@@ -131,7 +127,7 @@ LIFETIMES = {
 
 def plan(wiring, strategy="compact", keep_input_deltas=False):
     """Return the layers, the hubs, and the array nodes by path."""
-    layers = instantiate_layers_from_architecture(generate_architecture(wiring))
+    layers = layers_of(wiring)
     hubs, layout = plan_memory(layers, keep_input_deltas, strategy)
     return layers, hubs, dict(gather_array_nodes(layout))
 

@@ -9,14 +9,11 @@ T steps, and the outputs of ``Input`` are separate hubs, because their consumers
 from brainstorm.layers import Input
 from brainstorm.layers.base_layer import Layer
 from brainstorm.network import Network
-from brainstorm.structure.architecture import (
-    generate_architecture,
-    instantiate_layers_from_architecture,
-    validate_architecture,
-)
+from brainstorm.structure.architecture import validate_architecture
 from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.structure.layout import create_layout, gather_array_nodes
+from tests.networks import layers_of
 
 ARCHITECTURE = {
     "Input": {
@@ -111,8 +108,7 @@ def seed_layout():
     )
     inputs - "input_data" >> rnn >> out >> "net_out" - mse
     inputs - "targets" >> "targets" - mse
-    layers = instantiate_layers_from_architecture(generate_architecture(mse))
-    hubs, layout = create_layout(layers)
+    hubs, layout = create_layout(layers_of(mse))
     starts, running = [], [0, 0, 0]
     for hub in hubs:
         starts.append(running[hub.buffer_type])
