@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from brainstorm.optree.cuda_structure import THREADS, Structure
 from brainstorm.optree.loop_text import Lines, LoopText
-from brainstorm.optree.loops import Loop, Read, render_body
+from brainstorm.optree.loops import Read, render_body
 
 #: Terms that a worker reads before it goes on with them: memory takes long to answer.
 TERMS = 4
@@ -20,29 +20,19 @@ def lengths(axes: Iterable[int]) -> str:
 
 
 class CudaLoopText(LoopText):
-    """The text of a loop, whose arrays, numbers, constants and results are those from some on.
+    """The text of one of a kernel's loops; `reductions` has numbers among the results of all."""
 
-    Args:
-        structure: That of the kernel.
-        loop: The loop.
-        lines: Where the text is collected.
-        rows: For each array of the kernel so far where its strides begin; those of the loop are
-            added.
-        n: Where the loop's numbers begin.
-        c: Likewise its constants.
-        results: Likewise its results, whose numbers `reductions` has.
-    """
-
-    def __init__(
-        self, structure: Structure, loop: Loop, lines: Lines, rows: list[int], n: int, c: int,
-        results: int,
-    ) -> None:  # fmt: skip
+    def __init__(self, structure: Structure, number: int, lines: Lines) -> None:
+        before, loop = structure.loops[:number], structure.loops[number]
         super().__init__(loop, lines)
-        self.index, self.lanes, self.rows = structure.index, structure.lanes, rows
-        self.n, self.c = n, c
+        self.structure, self.index, self.lanes = structure, structure.index, structure.lanes
+        #: Where the loop's numbers and its constants begin.
+        self.n = sum(other.extents for other in before)
+        self.c = sum(len(other.constants) for other in before)
+        results = sum(len(other.writes) for other in before)
         self.reductions = [(results + i, write) for i, write in self.reductions]
-        self.accesses = structure.accesses[len(rows) : len(rows) + loop.arrays]
-        rows += [n + loop.rank * (1 + k) for k in range(loop.arrays)]
+        first = sum(other.arrays for other in before)
+        self.accesses = structure.accesses[first : first + loop.arrays]
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
@@ -109,7 +99,7 @@ class CudaLoopText(LoopText):
 
     def stride(self, array: int, axis: int) -> str:
         """Return the stride of an array along an axis."""
-        return f"a.n[{self.rows[self.accesses[array].first] + axis}]"
+        return f"a.n[{self.structure.strides[self.accesses[array].first] + axis}]"
 
     def at(self, k: int, axes: Sequence[int]) -> str:
         """Return the element of an array at the indices of some axes."""

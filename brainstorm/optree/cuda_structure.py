@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from brainstorm.forks import cached_property
 from brainstorm.optree.loops import Loop
 
 #: Maximum number of threads in a block.
@@ -62,6 +63,16 @@ class Structure:
         """Number of the loop whose results the grid is over: the first that reduces."""
         reduce = (any(write.reduction for write in loop.writes) for loop in self.loops)
         return next((number for number, reduces in enumerate(reduce) if reduces), 0)
+
+    @cached_property
+    def strides(self) -> list[int]:
+        """Where the strides of each array begin in the kernel's numbers; see `render_cuda`."""
+        places: list[int] = []
+        sizes = 0
+        for loop in self.loops:
+            places += [sizes + loop.rank * (1 + k) for k in range(loop.arrays)]
+            sizes += loop.extents
+        return places
 
     @property
     def is_shared(self) -> bool:

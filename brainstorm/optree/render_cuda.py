@@ -72,13 +72,9 @@ class _Kernel:
         self.structure, self.name, self.index = structure, name, structure.index
         self.lines = Lines()
         self.put = self.lines.put
-        self.parts: list[CudaLoopText] = []
-        rows: list[int] = []
-        n = c = results = 0
-        for loop in structure.loops:
-            self.parts.append(CudaLoopText(structure, loop, self.lines, rows, n, c, results))
-            n, c, results = n + loop.extents, c + len(loop.constants), results + len(loop.writes)
-        self.counts = len(rows), n
+        loops = structure.loops
+        self.parts = [CudaLoopText(structure, k, self.lines) for k in range(len(loops))]
+        self.counts = len(structure.accesses), sum(loop.extents for loop in loops)
         self.lead = self.parts[structure.lead]
         reduced = self.lead.loop.reduced
         self.body = [part for part in self.parts if part.loop.reduced == reduced]
