@@ -50,7 +50,7 @@ class CudaLoopText(LoopText):
 
     def indices(self, axes: Sequence[int], item: str = "item") -> None:
         """Name the indices of an item along some axes."""
-        self.decode([(f"i{axis}", f"n{axis}") for axis in axes], self.index, item)
+        self.decode([(f"i{axis}", f"n{axis}") for axis in axes], item)
 
     def one_thread(self) -> None:
         """Add what one thread does for an element of the result."""
@@ -71,13 +71,6 @@ class CudaLoopText(LoopText):
         for i, write in self.reductions:
             self.put(f"__shared__ {write.total_type} part{i}[{THREADS}];")
 
-    def start(self) -> None:
-        """Start the reductions."""
-        for i, write in self.reductions:
-            self.put(f"{write.total_type} total{i} = {write.start};")
-            if write.is_index:
-                self.put(f"{self.index} place{i} = 0;")
-
     def join_workers(self) -> None:
         """Reduce the results of all workers of a column."""
         for i, _ in self.reductions:
@@ -86,16 +79,15 @@ class CudaLoopText(LoopText):
         self.put("if (worker < half) {", "const int mine = worker * columns + column;")
         self.put("const int other = mine + half * columns;")
         for i, write in self.reductions:
-            self.put(self.combine(write, f"part{i}[mine]", f"part{i}[other]"))
+            self.combine(write, f"part{i}[mine]", f"part{i}[other]")
         self.put("}", "__syncthreads();", "}")
         for i, _ in self.reductions:
             self.put(f"total{i} = part{i}[column];")
 
     def finish(self) -> None:
         """Store the results."""
-        for k, (i, write) in zip(self.stored(True), self.reductions, strict=True):
-            name = "place" if write.is_index else "total"
-            self.assign(self.at(k, self.kept), write, f"{name}{i}")
+        for k, write, result in self.results():
+            self.assign(self.at(k, self.kept), write, result)
 
     def stride(self, array: int, axis: int) -> str:
         """Return the stride of an array along an axis."""
@@ -141,22 +133,13 @@ class CudaLoopText(LoopText):
                 place = held.get(first, places[k]) if is_early else places[k]
                 self.put(f"const {read.type} r{k} = {place};")
         self.put(*render_body(self.loop.body))
-        for k in self.stored(False):
+        for k in self.mapped:
             write = self.loop.writes[k - reads]
             self.assign(places[k], write, write.source[0])
-        self.reduce()
+        for i, write in self.reductions:
+            self.reduce(i, write, f"total{i}")
         if packs:
             self.put("}", *(f"{pack} = q{k};" for k, pack in packs.items() if k >= reads))
-
-    def reduce(self) -> None:
-        """Add what is done for an element of each reduction."""
-        for i, write in self.reductions:
-            step = self.step(write, f"total{i}")
-            if write.is_index:
-                self.put(f"if ({step}) {{", f"total{i} = {write.source[0]};")
-                self.put(f"place{i} = count;", "}")
-            else:
-                self.put(f"total{i} = {step};")
 
     def terms(
         self, parts: Sequence[CudaLoopText], axes: Sequence[int], low: str, high: str

@@ -101,10 +101,9 @@ class Write(NamedTuple):
         """The initial value of a reduction."""
         return typed(self.operator.initial, self.block_type)
 
-    @property
-    def step(self) -> str:
-        """The C expression of a reduction's next value; see `Operator.c`."""
-        return typed(self.operator.c, self.block_type)
+    def step(self, total: str, value: str) -> str:
+        """Return the C expression of a reduction's next total; see `Operator.c`."""
+        return typed(self.operator.c, self.block_type).format(value, acc=total)
 
 
 class Loop(NamedTuple):

@@ -242,7 +242,8 @@ class _Kernel:
         self.put("     chunk += workers) {")
         for total, write, place in places:
             self.put("{", f"const {write.total_type} other = {part(write, place, 'chunk')};")
-            self.put(self.lead.combine(write, total, "other"), "}")
+            self.lead.combine(write, total, "other")
+            self.put("}")
         self.put("}")
         self.join_workers()
         self.put("}")
