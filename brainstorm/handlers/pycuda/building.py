@@ -60,7 +60,7 @@ class Building:
 
     @cached_property
     def _loaded(self) -> list[Launch]:
-        load(self.handler._modules, self.device, self.launches)
+        load(self.device, self.launches)
         return self.launches
 
     def __call__(self) -> None:

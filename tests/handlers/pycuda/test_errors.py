@@ -119,7 +119,7 @@ def test_compiled_kernels_come_from_the_cache_if_there_is_one(handler, tmp_path,
 def test_a_damaged_kernel(handler, monkeypatch):
     monkeypatch.setattr(modules, "_cached", lambda text, arch: b"\0" * 100)
     with pytest.raises(DeviceError, match="cannot be loaded on .*driver older than "):
-        handler._modules.load(handler._device, [Kernel("damaged", "")])
+        modules.Modules().load(handler._device, [Kernel("damaged", "")])
 
 
 def test_a_lost_device(shim):

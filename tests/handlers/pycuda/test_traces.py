@@ -1,8 +1,8 @@
 """Training steps as CUDA graphs: the same bits as operation by operation, and nothing but them."""
 
 import contextlib
+import functools
 import gc
-from functools import partial
 
 import numpy as np
 import pytest
@@ -10,8 +10,7 @@ import pytest
 from brainstorm import Trainer
 from brainstorm.data_iterators import Minibatches
 from brainstorm.handlers import NumpyHandler, PyCudaHandler
-from brainstorm.handlers.pycuda import pycuda_handler
-from brainstorm.handlers.pycuda.modules import modules_of
+from brainstorm.handlers.pycuda import launches, modules
 from brainstorm.hooks import Hook, StopAfterEpoch
 from brainstorm.initializers import Gaussian
 from brainstorm.layers import BatchNorm, Convolution2D, Dropout, FullyConnected, Lstm, Pooling2D
@@ -75,7 +74,7 @@ SIZES = [(3, 4), (3, 4), (3, 4), (2, 4), (3, 4), (2, 4), (2, 4)]
     ],
 )
 def test_replayed_steps_are_the_same_bits_and_those_of_numpy(kind, stepper, compute, monkeypatch):
-    make = partial(PyCudaHandler, seed=1, compute=compute)
+    make = functools.partial(PyCudaHandler, seed=1, compute=compute)
     replayed = trained(kind, STEPPERS[stepper](), make(), SIZES)
     monkeypatch.setenv("BRAINSTORM_REPLAY", "0")
     direct = trained(kind, STEPPERS[stepper](), make(), SIZES)
@@ -128,7 +127,8 @@ def test_a_step_is_one_graph_and_waits_for_nothing(kind, shim):
 
 
 def test_all_kernels_of_a_step_are_one_module(shim, monkeypatch):
-    monkeypatch.setattr(pycuda_handler, "modules_of", modules_of.__wrapped__)  # as in a new process
+    new = functools.cache(modules.modules_of.__wrapped__)  # as in a new process
+    monkeypatch.setattr(launches, "modules_of", new)
     net, stepper = network("lstm", PyCudaHandler(seed=1)), MomentumStepper(0.1, 0.9)
     (data,) = batches("lstm", [(3, 4)])
     stepper.start(net)
