@@ -61,8 +61,7 @@ class Structure:
     @property
     def lead(self) -> int:
         """Number of the loop whose results the grid is over: the first that reduces."""
-        reduce = (any(write.reduction for write in loop.writes) for loop in self.loops)
-        return next((number for number, reduces in enumerate(reduce) if reduces), 0)
+        return next((number for number, loop in enumerate(self.loops) if loop.reductions), 0)
 
     @cached_property
     def strides(self) -> list[int]:
@@ -127,8 +126,7 @@ def row_blocks(rows: int, most_terms: int) -> Blocks:
 
 def shares(loop: Loop) -> bool:
     """Return whether workers share the reductions of a loop."""
-    reductions = [write for write in loop.writes if write.reduction]
-    return loop.can_chunk and len(reductions) <= MOST_SHARED
+    return loop.can_chunk and len(loop.reductions) <= MOST_SHARED
 
 
 def _power_of_two(count: int, most: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from brainstorm.optree.loops import FLOATING, Loop, Read, Write
+from brainstorm.optree.loops import FLOATING, Loop, Write
 
 
 class Lines(list[str]):
@@ -28,7 +28,7 @@ class LoopText:
         lines: Where they are collected.
 
     Attributes:
-        arrays: The arrays that are read, then those that are written.
+        arrays: See `Loop.accessed`.
         kept: The axes that are not reduced.
         axes: The axes that are reduced.
         mapped: The arrays that are written element by element.
@@ -41,7 +41,7 @@ class LoopText:
     def __init__(self, loop: Loop, lines: Lines) -> None:
         self.loop, self.lines, self.put = loop, lines, lines.put
         self.last = loop.rank - 1
-        self.arrays: list[Read | Write] = [*loop.reads, *loop.writes]
+        self.arrays = loop.accessed
         self.kept = [i for i, r in enumerate(loop.reduced) if not r]
         self.axes = [i for i, r in enumerate(loop.reduced) if r]
         self.mapped = [

@@ -187,7 +187,7 @@ def part_of(device: Device, piece: Piece, rows: int) -> Part | None:
     if piece.launch or piece.group.by_rows:
         return None
     walks = [split(walk, (rows, walk.results // rows)) for walk in piece.group.walks]
-    shaped = [walk for walk in walks if walk and not (walk.loop.file or walk.reductions)]
+    shaped = [walk for walk in walks if walk and not (walk.loop.file or walk.loop.reductions)]
     are_alike = len(shaped) == len(walks) and len({walk.sizes for walk in shaped}) == 1
     return LoopsPart(shaped) if are_alike else None
 
