@@ -12,12 +12,9 @@ from brainstorm.data_iterators import Minibatches
 from brainstorm.handlers import NumpyHandler, PyCudaHandler
 from brainstorm.handlers.pycuda import launches, modules
 from brainstorm.hooks import Hook, StopAfterEpoch
-from brainstorm.initializers import Gaussian
 from brainstorm.layers import BatchNorm, Convolution2D, Dropout, FullyConnected, Lstm, Pooling2D
-from brainstorm.network import Network
-from brainstorm.randomness import global_rnd
 from brainstorm.training import AdamStepper, MomentumStepper, SgdStepper
-from tests.networks import classifier
+from tests.networks import trainable
 from tests.trainings import run_steps
 
 NETWORKS = {
@@ -36,21 +33,18 @@ STEPPERS = {
 }
 
 
-def network(kind, handler, seed=3):
-    features = (6, 6, 2) if kind == "cnn" else (4,)
-    global_rnd.set_seed(seed)
-    net = Network.from_layer(classifier(*NETWORKS[kind](), features=features))
-    net.set_handler(handler)
-    net.initialize(Gaussian(0.3), seed=seed)
-    return net
+FEATURES = {"mlp": (4,), "lstm": (4,), "cnn": (6, 6, 2)}
+
+
+def network(kind, handler):
+    return trainable(*NETWORKS[kind](), handler=handler, features=FEATURES[kind])
 
 
 def batches(kind, sizes):
     """Yield random data of these numbers of steps and sequences."""
     rnd = np.random.RandomState(0)
-    features = (6, 6, 2) if kind == "cnn" else (4,)
     for size in sizes:
-        values = rnd.normal(size=(*size, *features)).astype(np.float32)
+        values = rnd.normal(size=(*size, *FEATURES[kind])).astype(np.float32)
         yield {"default": values, "targets": rnd.randint(0, 3, size=(*size, 1))}
 
 
