@@ -141,14 +141,11 @@ class CudaLoopText(LoopText):
         if packs:
             self.put("}", *(f"{pack} = q{k};" for k, pack in packs.items() if k >= reads))
 
-    def terms(
-        self, parts: Sequence[CudaLoopText], axes: Sequence[int], low: str, high: str
-    ) -> None:
+    def terms(self, parts: Sequence[CudaLoopText], low: str, high: str) -> None:
         """Add the loop of a worker over its terms, which it reads some at a time.
 
         Args:
             parts: What is done for a term.
-            axes: The axes of terms.
             low: The first term of all workers.
             high: The end of the terms.
         """
@@ -165,11 +162,11 @@ class CudaLoopText(LoopText):
         place = f"const {self.index} place = next + lane * workers;"
         each = "#pragma unroll", f"for (int lane = 0; lane < {TERMS}; lane++) {{", place
         self.put(*each, f"const {self.index} term = place < stop ? place : next;")
-        self.indices(axes, "term")
+        self.indices(self.axes, "term")
         for x, (part, k) in read.items():
             self.put(f"q{x}[lane] = {part.at(k, range(part.loop.rank))};")
         self.put("}", *each, "if (place < stop) {")
-        self.indices(axes, "place")
+        self.indices(self.axes, "place")
         held = {x: f"q{x}[lane]" for x in read}
         for part in parts:
             with part.scope():
@@ -183,7 +180,7 @@ class CudaLoopText(LoopText):
         self.put(f"const {self.index} terms = {lengths(self.axes)};")
         self.start()
         self.indices(self.kept)
-        self.terms([self], self.axes, "0", "terms")
+        self.terms([self], "0", "terms")
         if self.reductions:
             self.join_workers()
             self.put("if (worker == 0 && item < items) {")

@@ -187,7 +187,7 @@ class _Kernel:
         for part in self.body:
             part.start()
         lead.indices(lead.kept)
-        lead.terms(self.body, lead.axes, "low", "high")
+        lead.terms(self.body, "low", "high")
         self.join_workers()
         self.join_chunks()
         self.put("if (worker == 0 && item < items) {")
