@@ -40,10 +40,10 @@ def classifier(*hidden, features=(4,), classes=3):
     return wire_loss(inp, chain(inp, *hidden, linear))
 
 
-def trainable(*hidden, handler=None):
+def trainable(*hidden, handler=None, features=(4,)):
     """Return the initialized network of a classifier, by default in float64."""
     handler = handler or NumpyHandler(np.float64)
-    net = Network.from_layer(classifier(*hidden), seed=3, handler=handler)
+    net = Network.from_layer(classifier(*hidden, features=features), seed=3, handler=handler)
     net.initialize(Gaussian(0.3), seed=2)
     return net
 

@@ -17,9 +17,9 @@ simplest. A `Formula` is a function that builds trees, with programs for any sha
 from brainstorm.optree import operators as operators
 from brainstorm.optree import shaped_operators as shaped_operators
 from brainstorm.optree.autodiff import gradients, is_expensive, saved_nodes, views_overlap
-from brainstorm.optree.evaluate import evaluate
 from brainstorm.optree.formula import Formula, formula
 from brainstorm.optree.graph import postorder, substitute
+from brainstorm.optree.interpreter import evaluate
 from brainstorm.optree.nodes import Expression, OpTreeNode, Variable, View
 from brainstorm.optree.program import Constant, Program, Step, linearise
 from brainstorm.optree.registry import OPERATORS, Operator, get_operator, register_operator

@@ -13,6 +13,7 @@ and `substitute` replaces these by variables:
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -167,21 +168,15 @@ def _pretended(variable: Variable, view: View) -> Any:
 
 
 def _refuse_overlaps(variables: Sequence[Expression], order: Sequence[Expression]) -> None:
-    at: dict[Hashable, list[Variable]] = {}
-    for leaf in order:
-        if isinstance(leaf, Variable) and isinstance(leaf.identity, View):
-            at.setdefault(leaf.identity.allocation, []).append(leaf)
-    for v in variables:
-        if not (isinstance(v, Variable) and isinstance(v.identity, View)):
-            continue
-        for other in at.get(v.identity.allocation, ()):
-            if views_overlap(v, other):
-                raise ValidationError(
-                    f"op-tree: the gradient with respect to {v!r} of shape {v.shape} would be "
-                    f"incomplete: the tree also contains {other!r} of shape {other.shape}, a "
-                    "different view that overlaps its memory. Use one variable, and slices or "
-                    "transposes of it as nodes (x[...], x.T), or copy one of the two."
-                )
+    targets, leaves = ([x for x in xs if isinstance(x, Variable)] for xs in (variables, order))
+    for v, other in itertools.product(targets, leaves):
+        if views_overlap(v, other):
+            raise ValidationError(
+                f"op-tree: the gradient with respect to {v!r} of shape {v.shape} would be "
+                f"incomplete: the tree also contains {other!r} of shape {other.shape}, a "
+                "different view that overlaps its memory. Use one variable, and slices or "
+                "transposes of it as nodes (x[...], x.T), or copy one of the two."
+            )
 
 
 # -- values kept for the backward pass -------------------------------------------------------

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from brainstorm.optree.cuda_structure import THREADS, Structure
 from brainstorm.optree.loop_text import Lines, LoopText
-from brainstorm.optree.loops import Loop, Read, render_body
+from brainstorm.optree.loops import Read, render_body
 
 #: Terms that a worker reads before it goes on with them: memory takes long to answer.
 TERMS = 4
@@ -20,29 +20,19 @@ def lengths(axes: Iterable[int]) -> str:
 
 
 class CudaLoopText(LoopText):
-    """The text of a loop, whose arrays, numbers, constants and results are those from some on.
+    """The text of one of a kernel's loops; `reductions` has numbers among the results of all."""
 
-    Args:
-        structure: That of the kernel.
-        loop: The loop.
-        lines: Where the text is collected.
-        rows: For each array of the kernel so far where its strides begin; those of the loop are
-            added.
-        n: Where the loop's numbers begin.
-        c: Likewise its constants.
-        results: Likewise its results, whose numbers `reductions` has.
-    """
-
-    def __init__(
-        self, structure: Structure, loop: Loop, lines: Lines, rows: list[int], n: int, c: int,
-        results: int,
-    ) -> None:  # fmt: skip
+    def __init__(self, structure: Structure, number: int, lines: Lines) -> None:
+        before, loop = structure.loops[:number], structure.loops[number]
         super().__init__(loop, lines)
-        self.index, self.lanes, self.rows = structure.index, structure.lanes, rows
-        self.n, self.c = n, c
+        self.structure, self.index, self.lanes = structure, structure.index, structure.lanes
+        #: Where the loop's numbers and its constants begin.
+        self.n = sum(other.extents for other in before)
+        self.c = sum(len(other.constants) for other in before)
+        results = sum(len(other.writes) for other in before)
         self.reductions = [(results + i, write) for i, write in self.reductions]
-        self.accesses = structure.accesses[len(rows) : len(rows) + loop.arrays]
-        rows += [n + loop.rank * (1 + k) for k in range(loop.arrays)]
+        first = sum(other.arrays for other in before)
+        self.accesses = structure.accesses[first : first + loop.arrays]
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
@@ -60,7 +50,7 @@ class CudaLoopText(LoopText):
 
     def indices(self, axes: Sequence[int], item: str = "item") -> None:
         """Name the indices of an item along some axes."""
-        self.decode([(f"i{axis}", f"n{axis}") for axis in axes], self.index, item)
+        self.decode([(f"i{axis}", f"n{axis}") for axis in axes], item)
 
     def one_thread(self) -> None:
         """Add what one thread does for an element of the result."""
@@ -81,13 +71,6 @@ class CudaLoopText(LoopText):
         for i, write in self.reductions:
             self.put(f"__shared__ {write.total_type} part{i}[{THREADS}];")
 
-    def start(self) -> None:
-        """Start the reductions."""
-        for i, write in self.reductions:
-            self.put(f"{write.total_type} total{i} = {write.start};")
-            if write.is_index:
-                self.put(f"{self.index} place{i} = 0;")
-
     def join_workers(self) -> None:
         """Reduce the results of all workers of a column."""
         for i, _ in self.reductions:
@@ -96,20 +79,19 @@ class CudaLoopText(LoopText):
         self.put("if (worker < half) {", "const int mine = worker * columns + column;")
         self.put("const int other = mine + half * columns;")
         for i, write in self.reductions:
-            self.put(self.combine(write, f"part{i}[mine]", f"part{i}[other]"))
+            self.combine(write, f"part{i}[mine]", f"part{i}[other]")
         self.put("}", "__syncthreads();", "}")
         for i, _ in self.reductions:
             self.put(f"total{i} = part{i}[column];")
 
     def finish(self) -> None:
         """Store the results."""
-        for k, (i, write) in zip(self.stored(True), self.reductions, strict=True):
-            name = "place" if write.is_index else "total"
-            self.assign(self.at(k, self.kept), write, f"{name}{i}")
+        for k, write, result in self.results():
+            self.assign(self.at(k, self.kept), write, result)
 
     def stride(self, array: int, axis: int) -> str:
         """Return the stride of an array along an axis."""
-        return f"a.n[{self.rows[self.accesses[array].first] + axis}]"
+        return f"a.n[{self.structure.strides[self.accesses[array].first] + axis}]"
 
     def at(self, k: int, axes: Sequence[int]) -> str:
         """Return the element of an array at the indices of some axes."""
@@ -151,31 +133,19 @@ class CudaLoopText(LoopText):
                 place = held.get(first, places[k]) if is_early else places[k]
                 self.put(f"const {read.type} r{k} = {place};")
         self.put(*render_body(self.loop.body))
-        for k in self.stored(False):
+        for k in self.mapped:
             write = self.loop.writes[k - reads]
             self.assign(places[k], write, write.source[0])
-        self.reduce()
+        for i, write in self.reductions:
+            self.reduce(i, write, f"total{i}")
         if packs:
             self.put("}", *(f"{pack} = q{k};" for k, pack in packs.items() if k >= reads))
 
-    def reduce(self) -> None:
-        """Add what is done for an element of each reduction."""
-        for i, write in self.reductions:
-            step = self.step(write, f"total{i}")
-            if write.is_index:
-                self.put(f"if ({step}) {{", f"total{i} = {write.source[0]};")
-                self.put(f"place{i} = count;", "}")
-            else:
-                self.put(f"total{i} = {step};")
-
-    def terms(
-        self, parts: Sequence[CudaLoopText], axes: Sequence[int], low: str, high: str
-    ) -> None:
+    def terms(self, parts: Sequence[CudaLoopText], low: str, high: str) -> None:
         """Add the loop of a worker over its terms, which it reads some at a time.
 
         Args:
             parts: What is done for a term.
-            axes: The axes of terms.
             low: The first term of all workers.
             high: The end of the terms.
         """
@@ -192,11 +162,11 @@ class CudaLoopText(LoopText):
         place = f"const {self.index} place = next + lane * workers;"
         each = "#pragma unroll", f"for (int lane = 0; lane < {TERMS}; lane++) {{", place
         self.put(*each, f"const {self.index} term = place < stop ? place : next;")
-        self.indices(axes, "term")
+        self.indices(self.axes, "term")
         for x, (part, k) in read.items():
             self.put(f"q{x}[lane] = {part.at(k, range(part.loop.rank))};")
         self.put("}", *each, "if (place < stop) {")
-        self.indices(axes, "place")
+        self.indices(self.axes, "place")
         held = {x: f"q{x}[lane]" for x in read}
         for part in parts:
             with part.scope():
@@ -210,7 +180,7 @@ class CudaLoopText(LoopText):
         self.put(f"const {self.index} terms = {lengths(self.axes)};")
         self.start()
         self.indices(self.kept)
-        self.terms([self], self.axes, "0", "terms")
+        self.terms([self], "0", "terms")
         if self.reductions:
             self.join_workers()
             self.put("if (worker == 0 && item < items) {")

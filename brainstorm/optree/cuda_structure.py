@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from brainstorm.forks import cached_property
 from brainstorm.optree.loops import Loop
 
 #: Maximum number of threads in a block.
@@ -60,8 +61,17 @@ class Structure:
     @property
     def lead(self) -> int:
         """Number of the loop whose results the grid is over: the first that reduces."""
-        reduce = (any(write.reduction for write in loop.writes) for loop in self.loops)
-        return next((number for number, reduces in enumerate(reduce) if reduces), 0)
+        return next((number for number, loop in enumerate(self.loops) if loop.reductions), 0)
+
+    @cached_property
+    def strides(self) -> list[int]:
+        """Where the strides of each array begin in the kernel's numbers; see `render_cuda`."""
+        places: list[int] = []
+        sizes = 0
+        for loop in self.loops:
+            places += [sizes + loop.rank * (1 + k) for k in range(loop.arrays)]
+            sizes += loop.extents
+        return places
 
     @property
     def is_shared(self) -> bool:
@@ -116,8 +126,7 @@ def row_blocks(rows: int, most_terms: int) -> Blocks:
 
 def shares(loop: Loop) -> bool:
     """Return whether workers share the reductions of a loop."""
-    reductions = [write for write in loop.writes if write.reduction]
-    return loop.can_chunk and len(reductions) <= MOST_SHARED
+    return loop.can_chunk and len(loop.reductions) <= MOST_SHARED
 
 
 def _power_of_two(count: int, most: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from brainstorm.optree.loops import FLOATING, Loop, Read, Write
+from brainstorm.optree.loops import FLOATING, Loop, Write
 
 
 class Lines(list[str]):
@@ -28,23 +28,26 @@ class LoopText:
         lines: Where they are collected.
 
     Attributes:
-        arrays: The arrays that are read, then those that are written.
+        arrays: See `Loop.accessed`.
         kept: The axes that are not reduced.
         axes: The axes that are reduced.
+        mapped: The arrays that are written element by element.
         reductions: The writes with a reduction, with their indices among all writes.
+        index: The type of indices.
     """
+
+    index = "ptrdiff_t"
 
     def __init__(self, loop: Loop, lines: Lines) -> None:
         self.loop, self.lines, self.put = loop, lines, lines.put
         self.last = loop.rank - 1
-        self.arrays: list[Read | Write] = [*loop.reads, *loop.writes]
+        self.arrays = loop.accessed
         self.kept = [i for i, r in enumerate(loop.reduced) if not r]
         self.axes = [i for i, r in enumerate(loop.reduced) if r]
+        self.mapped = [
+            k for k, write in enumerate(loop.writes, len(loop.reads)) if not write.reduction
+        ]
         self.reductions = [(i, w) for i, w in enumerate(loop.writes) if w.reduction]
-
-    def stride(self, array: int, axis: int) -> str:
-        """Return the stride of an array along an axis."""
-        return f"n[{2 + self.loop.rank * (1 + array) + axis}]"
 
     def assign(self, place: str, write: Write, value: str) -> None:
         """Add a statement that stores a value."""
@@ -56,26 +59,37 @@ class LoopText:
             working = "(double)" if write.source[1] in FLOATING else ""
             self.put(f"{place} = ({write.type})({working}{place} + {value});")
 
-    def stored(self, reduced: bool) -> list[int]:
-        """Return the arrays that are written from reductions, or from single elements."""
-        first = len(self.loop.reads)
-        return [first + i for i, w in enumerate(self.loop.writes) if bool(w.reduction) == reduced]
+    def start(self) -> None:
+        """Start the reductions."""
+        for i, write in self.reductions:
+            self.put(f"{write.total_type} total{i} = {write.start};")
+            if write.is_index:
+                self.put(f"{self.index} place{i} = 0;")
 
-    def step(self, write: Write, acc: str) -> str:
-        """Return the accumulator after one more value."""
-        return write.step.format(write.source[0], acc=acc)
+    def reduce(self, i: int, write: Write, total: str) -> None:
+        """Add what is done for an element of a reduction."""
+        step = write.step(total, write.source[0])
+        if write.is_index:
+            self.put(f"if ({step}) {{", f"{total} = {write.source[0]};", f"place{i} = count;", "}")
+        else:
+            self.put(f"{total} = {step};")
 
-    @staticmethod
-    def combine(write: Write, total: str, other: str) -> str:
-        """Return the statement that combines two results of a reduction."""
-        return f"{total} = {write.step.format(other, acc=total)};"
+    def combine(self, write: Write, total: str, other: str) -> None:
+        """Add the statement that combines two results of a reduction."""
+        self.put(f"{total} = {write.step(total, other)};")
 
-    def decode(
-        self, factors: Sequence[tuple[str, str]], type_: str = "ptrdiff_t", item: str = "item"
-    ) -> None:
+    def results(self) -> list[tuple[int, Write, str]]:
+        """Return for each reduction the array that it is written to, and its result."""
+        written = [k for k in range(len(self.loop.reads), len(self.arrays)) if k not in self.mapped]
+        return [
+            (k, write, f"place{i}" if write.is_index else f"total{i}")
+            for k, (i, write) in zip(written, self.reductions, strict=True)
+        ]
+
+    def decode(self, factors: Sequence[tuple[str, str]], item: str = "item") -> None:
         """Add the indices of an item; each factor is (index, length)."""
         rest = item
         for index, length in reversed(factors):
             last = index == factors[0][0]
-            self.put(f"const {type_} {index} = {rest if last else f'({rest}) % {length}'};")
+            self.put(f"const {self.index} {index} = {rest if last else f'({rest}) % {length}'};")
             rest = f"({rest}) / {length}"

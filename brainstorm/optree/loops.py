@@ -101,10 +101,9 @@ class Write(NamedTuple):
         """The initial value of a reduction."""
         return typed(self.operator.initial, self.block_type)
 
-    @property
-    def step(self) -> str:
-        """The C expression of a reduction's next value; see `Operator.c`."""
-        return typed(self.operator.c, self.block_type)
+    def step(self, total: str, value: str) -> str:
+        """Return the C expression of a reduction's next total; see `Operator.c`."""
+        return typed(self.operator.c, self.block_type).format(value, acc=total)
 
 
 class Loop(NamedTuple):
@@ -138,6 +137,16 @@ class Loop(NamedTuple):
         return len(self.reads) + len(self.writes)
 
     @property
+    def accessed(self) -> tuple[Read | Write, ...]:
+        """What is read, then what is written."""
+        return (*self.reads, *self.writes)
+
+    @property
+    def reductions(self) -> list[Write]:
+        """What is written by reductions."""
+        return [write for write in self.writes if write.reduction]
+
+    @property
     def extents(self) -> int:
         """The number of sizes of axes and strides of arrays."""
         return self.rank * (1 + self.arrays)
@@ -152,7 +161,7 @@ class Loop(NamedTuple):
     @property
     def can_chunk(self) -> bool:
         """Whether the outermost reduced axis can be divided into chunks."""
-        return self.kind != "map" and all(w.operator.joins for w in self.writes if w.reduction)
+        return self.kind != "map" and all(write.operator.joins for write in self.reductions)
 
 
 def _extremes(type_: str) -> tuple[str, str]:

@@ -156,7 +156,7 @@ def linearise(
     builder = _Builder([*inputs, *order])
     for node in order:
         if isinstance(node, OpTreeNode):
-            builder.add(node)
+            builder.sources[id(node)] = builder.computed(node)
     outputs = tuple(builder.value_of(root) for root in roots)
     steps = _with_frees(builder.steps, len(builder.inputs), outputs)
     return Program(builder.inputs, steps, outputs, name)
@@ -182,9 +182,6 @@ class _Builder:
                     inputs.append(leaf)
                 self.sources[id(leaf)] = number
         self.inputs = tuple(inputs)
-
-    def add(self, node: OpTreeNode) -> None:
-        self.sources[id(node)] = self.computed(node)
 
     def computed(self, node: OpTreeNode) -> Source:
         if node.op == "full":  # becomes a step only if an array is needed

@@ -108,6 +108,9 @@ class _CText(LoopText):
 
     # -- pieces ------------------------------------------------------------------------------
 
+    def stride(self, array: int, axis: int) -> str:
+        return f"n[{2 + self.loop.rank * (1 + array) + axis}]"
+
     def numbers(self) -> None:
         for axis in range(self.loop.rank):
             self.put(f"const ptrdiff_t n{axis} = n[{axis + 2}];")
@@ -139,13 +142,16 @@ class _CText(LoopText):
             if read.inner != "fixed":
                 self.put(f"const {read.type} r{k} = {self.element(k)};")
         self.put(*render_body(self.loop.body))
-        for k, write in enumerate(self.loop.writes, len(self.loop.reads)):
-            if not write.reduction:
-                self.assign(self.element(k), write, write.source[0])
+        for k in self.mapped:
+            write = self.loop.writes[k - len(self.loop.reads)]
+            self.assign(self.element(k), write, write.source[0])
 
-    @property
-    def read_or_mapped(self) -> list[int]:
-        return [*range(len(self.loop.reads)), *self.stored(False)]
+    def open_outer(self, axes: Iterable[int]) -> None:
+        self.put("ptrdiff_t count = 0;", "(void)count;")
+        for axis in axes:
+            low, high = self.bounds(axis)
+            self.put(f"for (ptrdiff_t i{axis} = {low}; i{axis} < {high}; i{axis}++) {{")
+        self.pointers(range(self.last), [*range(len(self.loop.reads)), *self.mapped])
 
     def chunk_bounds(self) -> None:
         first = f"n{self.axes[0]}"
@@ -200,14 +206,8 @@ class _Rows(_CText):
 
     def item(self) -> None:
         self.chunk_bounds()
-        for i, write in self.reductions:
-            self.put(f"{write.total_type} total{i} = {write.start};")
-            self.put(f"ptrdiff_t place{i} = 0;") if write.is_index else None
-        self.put("ptrdiff_t count = 0;", "(void)count;")
-        for axis in self.axes[:-1]:
-            low, high = self.bounds(axis)
-            self.put(f"for (ptrdiff_t i{axis} = {low}; i{axis} < {high}; i{axis}++) {{")
-        self.pointers(range(self.last), self.read_or_mapped)
+        self.start()
+        self.open_outer(self.axes[:-1])
         self.row_blocks()
         self.put(*"}" * (len(self.axes) - 1))
         if self.loop.can_chunk:
@@ -231,33 +231,28 @@ class _Rows(_CText):
             )
         self.open_inner(low, high, clauses)
         for i, write in self.reductions:
-            if write.is_index:
-                self.put(f"if ({self.step(write, f'total{i}')}) {{")
-                self.put(f"total{i} = {write.source[0]};", f"place{i} = count;", "}")
-            else:
-                acc = f"acc{i}" if blocked else f"total{i}"
-                self.put(f"{acc} = {self.step(write, acc)};")
+            self.reduce(i, write, f"acc{i}" if blocked else f"total{i}")
         if not blocked:
             self.put("count++;", "}")
         else:
             self.put("}")
             for i, write in self.reductions:
-                self.put(self.combine(write, f"total{i}", f"acc{i}"))
+                self.combine(write, f"total{i}", f"acc{i}")
             self.put("}")
 
     def join(self) -> None:
         for i, write in self.reductions:
             self.put(f"{write.total_type} total{i} = {self.part(i, 'item * chunks')};")
             self.put("for (ptrdiff_t c = 1; c < chunks; c++) {")
-            part = self.part(i, "item * chunks + c")
-            self.put(self.combine(write, f"total{i}", part), "}")
+            self.combine(write, f"total{i}", self.part(i, "item * chunks + c"))
+            self.put("}")
         self.store_rows()
 
     def store_rows(self) -> None:
-        targets = self.stored(True)
-        self.pointers(self.kept, targets)
-        for k, (i, write) in zip(targets, self.reductions, strict=True):
-            self.assign(f"a{k}[0]", write, f"place{i}" if write.is_index else f"total{i}")
+        results = self.results()
+        self.pointers(self.kept, [k for k, *_ in results])
+        for k, write, result in results:
+            self.assign(f"a{k}[0]", write, result)
 
 
 class _Columns(_CText):
@@ -288,8 +283,8 @@ class _Columns(_CText):
             self.put(f"{write.total_type} *const total{i} = &{first};")
             self.put("for (ptrdiff_t c = 1; c < chunks; c++) {")
             self.put("for (ptrdiff_t l = 0; l < width; l++) {")
-            source = f"total{i}[c * {TILE} + l]"
-            self.put(self.combine(write, f"total{i}[l]", source), "}", "}")
+            self.combine(write, f"total{i}[l]", f"total{i}[c * {TILE} + l]")
+            self.put("}", "}")
         self.store_tile()
 
     def tile_bounds(self) -> None:
@@ -305,15 +300,11 @@ class _Columns(_CText):
             self.put(f"for (ptrdiff_t l = 0; l < {TILE}; l++) {{", f"total{i}[l] = {write.start};")
             self.put(f"place{i}[l] = 0;") if write.is_index else None
             self.put("}")
-        self.put("ptrdiff_t count = 0;", "(void)count;")
-        for axis in self.axes:
-            low, high = self.bounds(axis)
-            self.put(f"for (ptrdiff_t i{axis} = {low}; i{axis} < {high}; i{axis}++) {{")
-        self.pointers(range(self.last), self.read_or_mapped)
+        self.open_outer(self.axes)
         self.open_inner("start", "start + width", "")
         for i, write in self.reductions:
             total = f"total{i}[j - start]"
-            step = self.step(write, total)
+            step = write.step(total, write.source[0])
             if write.is_index:
                 self.put(f"const int taken{i} = {step};")
                 self.put(f"{total} = taken{i} ? {write.source[0]} : {total};")
@@ -323,12 +314,11 @@ class _Columns(_CText):
         self.put("}", "count++;", *"}" * len(self.axes))
 
     def store_tile(self) -> None:
-        targets = self.stored(True)
-        self.pointers(self.kept[:-1], targets)
+        results = self.results()
+        self.pointers(self.kept[:-1], [k for k, *_ in results])
         self.put("for (ptrdiff_t j = start; j < start + width; j++) {")
-        for k, (i, write) in zip(targets, self.reductions, strict=True):
-            source = f"place{i}" if write.is_index else f"total{i}"
-            self.assign(self.element(k), write, f"{source}[j - start]")
+        for k, write, result in results:
+            self.assign(self.element(k), write, f"{result}[j - start]")
         self.put("}")
 
 

@@ -72,13 +72,9 @@ class _Kernel:
         self.structure, self.name, self.index = structure, name, structure.index
         self.lines = Lines()
         self.put = self.lines.put
-        self.parts: list[CudaLoopText] = []
-        rows: list[int] = []
-        n = c = results = 0
-        for loop in structure.loops:
-            self.parts.append(CudaLoopText(structure, loop, self.lines, rows, n, c, results))
-            n, c, results = n + loop.extents, c + len(loop.constants), results + len(loop.writes)
-        self.counts = len(rows), n
+        loops = structure.loops
+        self.parts = [CudaLoopText(structure, k, self.lines) for k in range(len(loops))]
+        self.counts = len(structure.accesses), sum(loop.extents for loop in loops)
         self.lead = self.parts[structure.lead]
         reduced = self.lead.loop.reduced
         self.body = [part for part in self.parts if part.loop.reduced == reduced]
@@ -191,7 +187,7 @@ class _Kernel:
         for part in self.body:
             part.start()
         lead.indices(lead.kept)
-        lead.terms(self.body, lead.axes, "low", "high")
+        lead.terms(self.body, "low", "high")
         self.join_workers()
         self.join_chunks()
         self.put("if (worker == 0 && item < items) {")
@@ -246,7 +242,8 @@ class _Kernel:
         self.put("     chunk += workers) {")
         for total, write, place in places:
             self.put("{", f"const {write.total_type} other = {part(write, place, 'chunk')};")
-            self.put(self.lead.combine(write, total, "other"), "}")
+            self.lead.combine(write, total, "other")
+            self.put("}")
         self.put("}")
         self.join_workers()
         self.put("}")

@@ -13,6 +13,8 @@ import operator
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from brainstorm.errors import ValidationError
 
 Shape: TypeAlias = tuple[int, ...]
@@ -32,15 +34,10 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     longest = max(shapes, key=len)
     if all(shape == longest or not shape for shape in shapes):
         return longest
-    rank = len(longest)
-    result = [1] * rank
-    for shape in shapes:
-        for axis, length in enumerate(shape, rank - len(shape)):
-            if length != 1 and length != result[axis]:
-                if result[axis] != 1:
-                    raise ValidationError(BROADCAST_RULE)
-                result[axis] = length
-    return tuple(result)
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise ValidationError(BROADCAST_RULE) from None
 
 
 def _integers(given: Any, complaint: str) -> tuple[int, ...]:

@@ -249,17 +249,11 @@ class _Stager:
             first = next(axes for axes in group if axes is not None)
             group[first] = group.pop(None) + group[first]
         for axes, roots in group.items():
-            yield self.stage(domain, axes, roots)
+            parts = [self.closure(root.source, domain) for root in roots]
+            body = sorted({value for values, _ in parts for value in values})
+            leaves = sorted({value for _, values in parts for value in values})
+            yield Stage(domain, axes, tuple(roots), tuple(body), tuple(leaves))
             self.done.update(root.value for root in roots if root.kind == "value")
-
-    def stage(self, domain: Shape, axes: Axes, roots: list[Root]) -> Stage:
-        bodies: set[int] = set()
-        leaves: set[int] = set()
-        for root in roots:
-            body, read = self.closure(root.source, domain)
-            bodies.update(body)
-            leaves.update(read)
-        return Stage(domain, axes, tuple(roots), tuple(sorted(bodies)), tuple(sorted(leaves)))
 
     def worth_storing(self, stages: list[Stage | Step]) -> set[int]:
         """Return expensive values that several stages, or many places of one, would compute."""

@@ -11,7 +11,7 @@ import numpy as np
 from brainstorm.errors import ValidationError
 from brainstorm.optree.graph import postorder
 from brainstorm.optree.registry import get_operator
-from brainstorm.optree.shapes import Params, normalize_index
+from brainstorm.optree.shapes import normalize_index
 from brainstorm.optree.text import SHORT, as_formula, described
 
 
@@ -35,11 +35,8 @@ class Syntax:
     __contains__: Any = None
 
     shape: Any
-
-    @staticmethod
-    def _build(op: str, operands: tuple[Any, ...], options: Params | None = None) -> Any:
-        """Return the node of an operator's name, operands and options."""
-        raise NotImplementedError
+    #: Returns the node of an operator's name, operands and options.
+    _build: Any
 
     __add__, __radd__ = _operator_method("add"), _operator_method("add", True)
     __sub__, __rsub__ = _operator_method("sub"), _operator_method("sub", True)

@@ -81,15 +81,15 @@ def graph_of(handler, operations):
     return graph
 
 
-def graph_as_direct(handler, make, steps):
+def graph_as_direct(handler, values, steps):
     """Return what ``steps(handler, arrays)`` does as a CUDA graph, which gives the same bits.
 
     Args:
         handler: The handler.
-        make: Returns new arrays, by name.
+        values: What the arrays hold at first, by name.
         steps: Called once with arrays that the graph gets, and once with others.
     """
-    direct, replayed = make(), make()
+    direct, replayed = ({n: on(handler, x) for n, x in values.items()} for _ in range(2))
     steps(handler, direct)
     graph = graph_of(handler, lambda: steps(handler, replayed))
     graph()

@@ -11,29 +11,14 @@ from brainstorm.optree.interpreter import Interpreter
 from brainstorm.optree.nodes import build
 from tests.optree import integer_reductions, nan_cases
 
-INTEGERS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 FLOATS = ["float16", "float32", "float64"]
 
 
 def run(trees, bindings, outputs, accumulate=None):
     """Write the values of trees to outputs."""
     program = linearise(trees)
-    arrays = {v.identity: array for v, array in bindings.items()}
-    inputs = [arrays[v.identity] for v in program.inputs]
-    flags = [False] * len(outputs) if accumulate is None else accumulate
-    Interpreter()(program, inputs, outputs, flags)
-
-
-def computed(build, array, dtype):
-    """Return the value of ``build(variable)`` as an array of a type."""
-    x = Variable(array.shape, array.dtype)
-    tree = build(x)
-    out = np.zeros(tree.shape, dtype)
-    run([tree], {x: array}, [out])
-    return out
-
-
-# -- types -----------------------------------------------------------------------------------
+    inputs = [bindings[v] for v in program.inputs]
+    Interpreter()(program, inputs, outputs, accumulate or [False] * len(outputs))
 
 
 def into(trees, bindings, dtypes):
@@ -41,6 +26,16 @@ def into(trees, bindings, dtypes):
     outputs = [np.zeros(tree.shape, dtype) for tree, dtype in zip(trees, dtypes, strict=True)]
     run(trees, bindings, outputs)
     return outputs
+
+
+def computed(build, array, dtype):
+    """Return the value of ``build(variable)`` as an array of a type."""
+    x = Variable(array.shape, array.dtype)
+    (found,) = into([build(x)], {x: array}, [dtype])
+    return found
+
+
+# -- types -----------------------------------------------------------------------------------
 
 
 @settings(max_examples=50)
@@ -54,14 +49,12 @@ def test_reductions_of_integers_are_those_of_numpy(case):
 def test_products_of_integers_do_not_overflow(left, right):
     a, b = np.full((3, 1000), 100).astype(left), np.full((1000, 2), 100).astype(right)
     x, y = Variable(a.shape, left), Variable(b.shape, right)
-    out = np.zeros((3, 2))
-    run([x @ y], {x: a, y: b}, [out])
+    (out,) = into([x @ y], {x: a, y: b}, [np.float64])
     np.testing.assert_array_equal(out, 1000.0 * int(a[0, 0]) * int(b[0, 0]))
     if right != "float32":
         large = np.array([[2**40 + 1]])
         x, y = Variable((1, 1), "int64"), Variable((1, 1), right)
-        out = np.zeros((1, 1), np.int64)
-        run([x @ y], {x: large, y: b[:1, :1]}, [out])
+        (out,) = into([x @ y], {x: large, y: b[:1, :1]}, [np.int64])
         assert out == (2**40 + 1) * int(b[0, 0])
 
 
@@ -81,14 +74,13 @@ def test_integers_that_are_only_moved_stay_exact():
     assert computed(lambda x: fn.argmax(moved(x)), array, np.int64) == 2
     joined = lambda x: fn.concatenate([x[1:], x[:1]], 0)  # noqa: E731
     np.testing.assert_array_equal(computed(joined, array, np.int64), np.roll(array, -1, 0))
-    indices = Variable((2,), np.int8)
-    x = Variable(array.shape, array.dtype)
-    out = np.zeros((2, 4), np.int64)
-    run([fn.take(x, indices)], {x: array, indices: np.array([2, 0], np.int8)}, [out])
+    x, indices = Variable(array.shape, array.dtype), Variable((2,), np.int8)
+    bindings = {x: array, indices: np.array([2, 0], np.int8)}
+    (out,) = into([fn.take(x, indices)], bindings, [np.int64])
     np.testing.assert_array_equal(out, array[[2, 0]])
 
 
-@pytest.mark.parametrize("dtype", INTEGERS + FLOATS)
+@pytest.mark.parametrize("dtype", integer_reductions.DTYPES + FLOATS)
 def test_elements_are_computed_in_the_working_type(dtype):
     array = np.array([0, 1, 100]).astype(dtype)
     x = Variable(3, dtype)
@@ -100,7 +92,7 @@ def test_elements_are_computed_in_the_working_type(dtype):
     np.testing.assert_array_equal(found, array.astype(working) ** 2 + working.type(0.5))
 
 
-@pytest.mark.parametrize("out", INTEGERS[1:] + FLOATS)
+@pytest.mark.parametrize("out", integer_reductions.DTYPES[:-1] + FLOATS)
 def test_outputs_of_any_type_are_converted_to_and_added_to(out):
     a = np.array([0.5, 3.9, 100.0], np.float32)
     x = Variable(3)
@@ -303,8 +295,8 @@ def test_columns_of_matrices_are_changed_in_place_like_copies(name, dtype):
         column, others = matrix[:, 0], [np.full(19, 0.5, dtype)] * (operands - 1)
         x, *more = [Variable((19,), dtype, name=str(i)) for i in range(operands)]
         arrays = dict(zip([x, *more], [column.copy(), *others], strict=True))
-        tree, expected = build(name, (x, *more)), np.zeros(19, dtype)
-        run([tree], arrays, [expected])
+        tree = build(name, (x, *more))
+        (expected,) = into([tree], arrays, [dtype])
         run([tree], {**arrays, x: column}, [column])
         np.testing.assert_array_equal(column, expected, str(columns))
 

@@ -55,11 +55,6 @@ class Product(NamedTuple):
     steps: tuple[int, int, int] = (0, 0, 0)
     half: bool = False
 
-    @property
-    def matrix(self) -> tuple[int, int]:
-        """Rows and columns of b in memory."""
-        return (self.n, self.k) if self.transb else (self.k, self.n)
-
 
 def _load_cublas() -> ctypes.CDLL:
     try:

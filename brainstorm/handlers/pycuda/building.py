@@ -15,7 +15,7 @@ from brainstorm.handlers.numpy_memory import byte_span
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.blas import Product
 from brainstorm.handlers.pycuda.driver import guarded
-from brainstorm.handlers.pycuda.elements import converting_walk, element_walk
+from brainstorm.handlers.pycuda.elements import converting_walk, copying_walk, element_walk
 from brainstorm.handlers.pycuda.fusing import Piece, fused, launched
 from brainstorm.handlers.pycuda.launches import (
     Launch,
@@ -31,7 +31,6 @@ from brainstorm.optree import functions as fn
 from brainstorm.optree.cuda_structure import THREADS
 from brainstorm.utils import Arrays
 
-_copied = formula(lambda source: source)
 _zeros = formula(lambda target: fn.full(target.shape, 0.0))
 #: Rows of bfloat16 are padded to multiples of this many elements, for tensor cores.
 _HALF_ROW = 8
@@ -60,7 +59,7 @@ class Building:
 
     @cached_property
     def _loaded(self) -> list[Launch]:
-        load(self.handler._modules, self.device, self.launches)
+        load(self.device, self.launches)
         return self.launches
 
     def __call__(self) -> None:
@@ -115,7 +114,6 @@ class Building:
         adds to what is there.
         """
         if out.size:
-            check_count(function, out.size)
             walk = element_walk(function, sources, out, numbers, sizes, axes, add)
             self.pieces.append(Piece.of_loop(walk))
 
@@ -139,8 +137,9 @@ class Building:
         executor.collect(self, inputs, outputs, [accumulate] * len(outputs))
 
     def copy(self, source: DeviceArray, target: DeviceArray) -> None:
-        """Add a copy, which converts to another dtype."""
-        self.program(_copied, [source], [target])
+        """Add a copy to other memory, which converts to another dtype."""
+        if target.size:
+            self.pieces.append(Piece.of_loop(copying_walk(source, target)))
 
     def clear(self, target: DeviceArray) -> None:
         """Add a launch that fills with zeros."""

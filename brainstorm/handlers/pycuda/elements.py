@@ -33,7 +33,7 @@ def element_walk(
     sizes: Sequence[int], axes: Sequence[int], add: bool,
 ) -> Walk:  # fmt: skip
     """Return the loop of `Building.elements`."""
-    check_count(function, max(numbers, default=0))
+    check_count(function, max([out.size, *numbers]))
     given = [source for source in sources if source is not None]
     pointers = iter(range(len(given)))
     names = [f"c{k}" for k in range(len(numbers))]

@@ -164,7 +164,7 @@ def launched(device: Device, piece: Piece) -> Launch:
     else:
         blocks = blocks_of(lead.loop, lead.sizes)
     if structure.is_shared:
-        results = sum(walk.reductions for walk in walks) * lead.results
+        results = sum(len(walk.loop.reductions) for walk in walks) * lead.results
         chunks = blocks.chunks if blocks.chunks > 1 else 0  # one needs no place for its result
         parts = device.scratch("parts", 8 * results * chunks)
         addresses += [parts.address, device.tickets.address]

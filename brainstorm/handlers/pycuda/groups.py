@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 from brainstorm.forks import cached_property
 from brainstorm.handlers.bound_program import Loops
 from brainstorm.optree.cuda_structure import blocks_of, row_blocks, shares
-from brainstorm.optree.loops import C_TYPES, Loop, Read, Write
+from brainstorm.optree.loops import C_TYPES, Loop
 
 #: Terms of a row up to which a block does it all.
 MOST_TERMS = 8192
@@ -125,20 +125,10 @@ class Walk:
         )
         return max(math.prod(self.sizes), *distances)
 
-    @property
-    def reductions(self) -> int:
-        """How many of its results are reduced."""
-        return sum(bool(write.reduction) for write in self.loop.writes)
-
-    @property
-    def accessed(self) -> tuple[Read | Write, ...]:
-        """What is read, then what is written."""
-        return (*self.loop.reads, *self.loop.writes)
-
     @cached_property
     def item_sizes(self) -> list[int]:
         """How many bytes an element of each array has."""
-        return [_SIZES[array.type] for array in self.accessed]
+        return [_SIZES[array.type] for array in self.loop.accessed]
 
     def steps(self, array: int) -> tuple[int, ...]:
         """Return how many bytes lie between the elements of an array, on each axis."""
@@ -189,11 +179,11 @@ def grouped(walks: Sequence[Walk]) -> Group | None:
     """Return how one kernel does loops, in their order, with the bits of each alone; None: not."""
     if len(walks) == 1:
         return Group(tuple(walks))
-    reductions = [walk for walk in walks if walk.reductions]
+    reductions = [walk for walk in walks if walk.loop.reductions]
     if (
         len(walks) > MOST_LOOPS
         or sum(walk.loop.arrays for walk in walks) > MOST_ARRAYS
-        or sum(walk.reductions for walk in walks) > MOST_REDUCTIONS
+        or sum(len(walk.loop.reductions) for walk in walks) > MOST_REDUCTIONS
         or not all(shares(walk.loop) for walk in reductions)
     ):
         return None
@@ -221,8 +211,8 @@ def in_parts(walk: Walk, before: Walk) -> list[Walk]:
     The parts are columns, of the same number; there are none if it has written something else.
     So are the deltas of the gates of an LSTM rounded, which are one factor of a product.
     """
-    is_copy = len(walk.accessed) == 2 and not (walk.reductions or walk.loop.file)
-    if not is_copy or len(before.sizes) != 2 or before.reductions:
+    is_copy = walk.loop.arrays == 2 and not (walk.loop.reductions or walk.loop.file)
+    if not is_copy or len(before.sizes) != 2 or before.loop.reductions:
         return []
     rows, columns = before.sizes
     shaped = split(walk, (rows, walk.results // rows)) if walk.loop.rank == 1 else walk
@@ -280,7 +270,7 @@ def _reduces_rows(walk: Walk) -> bool:
 
 def _rowed(walk: Walk, rows: int) -> Walk | None:
     """Return a loop whose first axes are so many rows, the others being as if they were reduced."""
-    if walk.reductions:
+    if walk.loop.reductions:
         return walk if walk.results == rows else None
     whole = list(itertools.accumulate(walk.sizes, operator.mul))
     if rows in whole:
@@ -328,7 +318,7 @@ def _side_by_side(walks: Sequence[Walk], reductions: Sequence[Walk]) -> Group | 
     shaped: list[_Shaped] = []
     for walk in walks:
         choices = []
-        if walk.reductions:
+        if walk.loop.reductions:
             if walk.sizes == lead.sizes and walk.loop.reduced == lead.loop.reduced:
                 choices.append(_Shaped(walk, False))
         else:

@@ -8,7 +8,7 @@ from typing import Any
 
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.pycuda.driver import Device, load_driver
-from brainstorm.handlers.pycuda.modules import Kernel, Modules
+from brainstorm.handlers.pycuda.modules import Kernel, modules_of
 
 #: Maximum number of blocks per multiprocessor; each processes several elements.
 BLOCKS = 16
@@ -42,9 +42,10 @@ class Launch:
             self.run = self._call(functions[self.kernel.name])
 
 
-def load(modules: Modules, device: Device, launches: Collection[Launch]) -> None:
+def load(device: Device, launches: Collection[Launch]) -> None:
     """Load the kernels of launches: all new ones are one module."""
-    functions = modules.load(device, [launch.kernel for launch in launches if launch.kernel])
+    kernels = [launch.kernel for launch in launches if launch.kernel]
+    functions = modules_of(device.index).load(device, kernels)
     for launch in launches:
         launch.bind(functions)
 

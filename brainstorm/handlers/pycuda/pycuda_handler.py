@@ -27,7 +27,6 @@ from brainstorm.handlers.pycuda.driver import Memory, load_driver
 from brainstorm.handlers.pycuda.fusing import Piece
 from brainstorm.handlers.pycuda.graphs import Graph
 from brainstorm.handlers.pycuda.launches import Launch, load
-from brainstorm.handlers.pycuda.modules import modules_of
 from brainstorm.handlers.pycuda.nvrtc import find_nvrtc
 from brainstorm.handlers.pycuda.programs import DeviceExecutor
 from brainstorm.handlers.traces import Trace
@@ -44,7 +43,7 @@ _USUAL = {"device": 0, "compute": "f32"}
 
 #: The attributes that `_connect` creates and that copies do not take over; nor the constants.
 _CONNECTED = {
-    "_device", "_modules", "_blas", "_cudnn", "_memo", "_halves", "EMPTY", "_flag", "_constants",
+    "_device", "_blas", "_cudnn", "_memo", "_halves", "EMPTY", "_flag", "_constants",
 }  # fmt: skip
 
 _not_finite = formula(lambda a: fn.sum(fn.not_equal(a - a, 0.0), None, False))
@@ -96,7 +95,6 @@ class PyCudaHandler(Lowering):
 
     def _connect(self) -> None:
         self._device = find_device(self._number)
-        self._modules = modules_of(self._device.index)
         self._blas = Cublas(self._device, self._compute)
         self._cudnn = Cudnn.found(self._device, self._compute)
         make_executor = functools.partial(DeviceExecutor, device=self._device)
@@ -220,7 +218,7 @@ class PyCudaHandler(Lowering):
         graphs = [function for function in functions if isinstance(function, Graph)]
         with self._device.lock:
             launches = [launch for graph in graphs for launch in graph.launches]
-            load(self._modules, self._device, launches)
+            load(self._device, launches)
             for graph in graphs:
                 graph.capture()
         return functions

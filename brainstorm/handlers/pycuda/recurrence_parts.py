@@ -71,7 +71,13 @@ class ProductPart:
         self.is_aligned = p.b % 16 == 0 == p.ldb % 4
         self.form = p._replace(a=0, b=int(self.is_aligned), out=0)
         self.pointers = p.a, p.b, p.out
-        self.arrays, self.in_columns = _arrays_of(p), [False, False, True]
+        rows, columns = (p.n, p.k) if p.transb else (p.k, p.n)  # of the matrix in memory
+        self.arrays = [
+            Rows(p.a, 4 * p.k, 4 * p.lda, False),
+            Rows(p.b, 4 * (p.ldb * (rows - 1) + columns), 0, False),
+            Rows(p.out, 4 * p.n, 4 * p.ldc, True),
+        ]
+        self.in_columns = [False, False, True]
         self.numbers = "3i", [p.lda, p.ldb, p.ldc]
         for self.blocks in (*blocks_for(device, p.m), 0):
             self.sharing, self.threads = _division(_over(p.n, self.blocks or 1), p.k)
@@ -187,19 +193,9 @@ def part_of(device: Device, piece: Piece, rows: int) -> Part | None:
     if piece.launch or piece.group.by_rows:
         return None
     walks = [split(walk, (rows, walk.results // rows)) for walk in piece.group.walks]
-    shaped = [walk for walk in walks if walk and not (walk.loop.file or walk.reductions)]
+    shaped = [walk for walk in walks if walk and not (walk.loop.file or walk.loop.reductions)]
     are_alike = len(shaped) == len(walks) and len({walk.sizes for walk in shaped}) == 1
     return LoopsPart(shaped) if are_alike else None
-
-
-def _arrays_of(p: Product) -> list[Rows]:
-    """Return both factors and the result of a product."""
-    rows, columns = p.matrix
-    return [
-        Rows(p.a, 4 * p.k, 4 * p.lda, False),
-        Rows(p.b, 4 * (p.ldb * (rows - 1) + columns), 0, False),
-        Rows(p.out, 4 * p.n, 4 * p.ldc, True),
-    ]
 
 
 @functools.cache

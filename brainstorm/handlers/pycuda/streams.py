@@ -52,21 +52,20 @@ def fill_gaussian(
     build: Building, mean: Any, std: Any, out: DeviceArray, stream: DeviceStream | None = None
 ) -> None:
     """Build the operation of this name."""
-    numbers = [build.number(value) for value in (mean, std)]
-    _draw(build, "random_normal", stream, numbers, out)
+    _draw(build, "random_normal", stream, [mean, std], out)
 
 
 def generate_probability_mask(
     build: Building, mask: DeviceArray, probability: Any, stream: DeviceStream | None = None
 ) -> None:
     """Build the operation of this name."""
-    _draw(build, "random_mask", stream, [build.number(probability)], mask)
+    _draw(build, "random_mask", stream, [probability], mask)
 
 
 def _draw(
-    build: Building, kernel: str, stream: DeviceStream | None, numbers: Any, out: DeviceArray
+    build: Building, kernel: str, stream: DeviceStream | None, values: Any, out: DeviceArray
 ) -> None:
     state = build.constant((stream or build.handler.stream).state)
-    target = build.target(out)
+    numbers, target = map(build.number, values), build.target(out)
     build.kernel(kernel, -(-out.size // 4), state, *numbers, target, out.size)
     build.kernel("advance_random", 1, state, out.size)

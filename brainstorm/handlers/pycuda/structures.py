@@ -31,7 +31,7 @@ def _accesses(group: Group) -> Iterator[Access]:
     known: dict[tuple[object, ...], int] = {}
     number = 0
     for walk in group.walks:
-        for k, (array, strides) in enumerate(zip(walk.accessed, walk.strides, strict=True)):
+        for k, (array, strides) in enumerate(zip(walk.loop.accessed, walk.strides, strict=True)):
             elements = (walk.pointers[k], array.type, strides, walk.spans[k])
             steps = tuple({0: "fixed", 1: "unit"}.get(step, "any") for step in strides)
             span = walk.spans[k : k + 1]
@@ -45,7 +45,7 @@ def _accesses(group: Group) -> Iterator[Access]:
 def _lanes(group: Group) -> int:
     """Return how many elements a thread of the kernel can do at once."""
     walks = group.walks
-    if group.by_rows or any(walk.reductions or walk.loop.file for walk in walks):
+    if group.by_rows or any(walk.loop.reductions or walk.loop.file for walk in walks):
         return 1
     lanes = WIDEST // max(size for walk in walks for size in walk.item_sizes)
     return lanes if all(_fits(walk, lanes) for walk in walks) else 1

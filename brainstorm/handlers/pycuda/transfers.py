@@ -28,7 +28,6 @@ from brainstorm.handlers.pycuda.driver import (
 from brainstorm.handlers.pycuda.elements import copying_walk
 from brainstorm.handlers.pycuda.fusing import Piece, launched
 from brainstorm.handlers.pycuda.launches import load
-from brainstorm.handlers.pycuda.modules import modules_of
 
 #: Bytes: maximum of a small array, of both halves, and of arrays that use pinned memory.
 SMALL, RING, MOST_PINNED = 16 << 10, 256 << 10, 64 << 20
@@ -129,7 +128,7 @@ class Uploads:
     def _copy(self, source: DeviceArray, target: DeviceArray) -> None:
         """Copy an array to another one of any dtype."""
         launch = launched(self._device, Piece.of_loop(copying_walk(source, target)))
-        load(modules_of(self._device.index), self._device, [launch])
+        load(self._device, [launch])
         guarded("converting on the GPU", launch.run)
 
     def _stage(self, values: np.ndarray, array: DeviceArray, is_plain: bool) -> None:

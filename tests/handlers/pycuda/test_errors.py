@@ -3,6 +3,7 @@
 import gc
 import importlib
 import importlib.util
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -24,25 +25,18 @@ def unloaded():
 
 
 @pytest.mark.usefixtures("unloaded")
-def test_no_pycuda(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'brainstorm\[cuda\]'"):
-        PyCudaHandler()
-
-
-@pytest.mark.usefixtures("unloaded")
 @pytest.mark.parametrize(
     ("reason", "error", "text"),
     [
+        ("", MissingDependencyError, r"is not installed. .* pip install 'brainstorm\[cuda\]'"),
         ("libcuda.so.1: cannot open", DeviceError, "no NVIDIA driver on this machine.*on the CPU"),
         ("undefined symbol: x", MissingDependencyError, "cannot be imported.*--force-reinstall"),
     ],
 )
-def test_pycuda_cannot_be_imported(reason, error, text, monkeypatch):
-    def fail(name):
-        raise ImportError(reason)
-
-    monkeypatch.setattr(importlib, "import_module", fail)
+def test_pycuda_is_missing_or_cannot_be_imported(reason, error, text, monkeypatch):
+    if not reason:
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib, "import_module", mock.Mock(side_effect=ImportError(reason)))
     with pytest.raises(error, match=text):
         PyCudaHandler()
 
@@ -119,7 +113,7 @@ def test_compiled_kernels_come_from_the_cache_if_there_is_one(handler, tmp_path,
 def test_a_damaged_kernel(handler, monkeypatch):
     monkeypatch.setattr(modules, "_cached", lambda text, arch: b"\0" * 100)
     with pytest.raises(DeviceError, match="cannot be loaded on .*driver older than "):
-        handler._modules.load(handler._device, [Kernel("damaged", "")])
+        modules.Modules().load(handler._device, [Kernel("damaged", "")])
 
 
 def test_a_lost_device(shim):

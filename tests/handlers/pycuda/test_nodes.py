@@ -19,7 +19,6 @@ from brainstorm.handlers import PyCudaHandler
 from brainstorm.handlers.pycuda import cudnn
 from brainstorm.handlers.pycuda.fusing import fused
 from brainstorm.handlers.pycuda.recurrences import recurrences
-from brainstorm.optree.loops import C_TYPES
 from tests.handlers.running import traced
 
 #: Network to nodes and megabytes. More are a mistake; fewer are to be written here.
@@ -35,9 +34,6 @@ ROUNDED = {
     "mlp": (20, 22.1), "lstm": (30, 164.7), "cnn": (32, 129.2), "transformer": (85, 168.6),
     "resnet": (225, 7524.8),
 }  # fmt: skip
-
-
-_SIZES = {name: dtype.itemsize for dtype, name in C_TYPES.items()}
 
 
 class _ListedError(Exception):
@@ -68,9 +64,9 @@ def traffic(piece):
         return sum(stop - start for start, stop in {*piece.reads, *piece.writes})
     touched, written = {}, set()
     for walk in piece.group.walks:
-        for i, (array, strides) in enumerate(zip(walk.accessed, walk.strides, strict=True)):
+        for i, (size, strides) in enumerate(zip(walk.item_sizes, walk.strides, strict=True)):
             steps = zip(walk.sizes, strides, strict=True)
-            size = _SIZES[array.type] * math.prod(n for n, step in steps if step)
+            size *= math.prod(n for n, step in steps if step)
             if i < len(walk.lengths):
                 size = walk.lengths[i]
             place, writes = walk.pointers[i], i >= len(walk.loop.reads)

@@ -1,5 +1,7 @@
 """NVRTC: what it compiles, what it says, and what is said where it is missing."""
 
+from unittest import mock
+
 import pytest
 
 from brainstorm.errors import MissingDependencyError
@@ -25,10 +27,8 @@ def test_it_compiles_and_says_what_is_wrong(handler):
 
 
 def test_where_it_is_missing(monkeypatch):
-    def missing(*arguments):
-        raise FileNotFoundError("libnvrtc.so.13 or libnvrtc.so.12 was not found")
-
-    monkeypatch.setattr(nvrtc, "load_library", missing)
+    missing = FileNotFoundError("libnvrtc.so.13 or libnvrtc.so.12 was not found")
+    monkeypatch.setattr(nvrtc, "load_library", mock.Mock(side_effect=missing))
     expected = "libnvrtc.so.12 was not found.*pip install nvidia-cuda-nvrtc"
     with pytest.raises(MissingDependencyError, match=expected):
         Nvrtc()

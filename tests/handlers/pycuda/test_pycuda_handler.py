@@ -1,5 +1,6 @@
 """The properties of handlers on a GPU, and what the handler says of itself."""
 
+import functools
 import gc
 import itertools
 import threading
@@ -12,11 +13,10 @@ import pytest
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import PyCudaHandler
 from brainstorm.handlers.numpy_memory import array_at
-from brainstorm.handlers.pycuda import images, pycuda_handler, recurrences
+from brainstorm.handlers.pycuda import images, launches, modules, recurrences
 from brainstorm.handlers.pycuda.arrays import DeviceArray
 from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.launches import Launch
-from brainstorm.handlers.pycuda.modules import modules_of
 from brainstorm.optree import formula
 from brainstorm.testing import HANDLER_PROPERTIES, check_handler, handler_harness
 from brainstorm.testing.handler_harness import HandlerHarness
@@ -152,7 +152,8 @@ def test_kernels_that_are_written_by_hand_count_in_32_bits(handler):
 
 
 def test_nothing_keeps_a_handler(monkeypatch):
-    monkeypatch.setattr(pycuda_handler, "modules_of", modules_of.__wrapped__)  # as in a new process
+    new = functools.cache(modules.modules_of.__wrapped__)  # as in a new process
+    monkeypatch.setattr(launches, "modules_of", new)
     handler = PyCudaHandler(seed=1)
     x, out = handler.ones((3, 3)), handler.zeros((3, 3))
     handler.dot_mm(x, x, out[:, ::-1])

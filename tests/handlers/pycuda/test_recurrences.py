@@ -81,15 +81,11 @@ BESIDES = {
 def walk(handler, besides, turned, wide, batch=BATCH):
     """Walk through arrays, and return the graph of that; see `graph_as_direct`."""
     rng = np.random.default_rng(4)
-    values = rng.normal(size=(2, STEPS + 1, batch, 40 if wide else 6))
-    numbers = rng.normal(size=(STEPS + 1, 6, 6))
-
-    def make():
-        h, z = (on(handler, value)[:, :, :6] for value in values)
-        return {"h": h, "z": z, "matrices": on(handler, numbers)}
+    h, z = rng.normal(size=(2, STEPS + 1, batch, 40 if wide else 6))
+    values = {"h": h, "z": z, "matrices": rng.normal(size=(STEPS + 1, 6, 6))}
 
     def steps(handler, arrays):
-        h, z, matrices = arrays.values()
+        h, z, matrices = arrays["h"][:, :, :6], arrays["z"][:, :, :6], arrays["matrices"]
         count = STEPS if besides == "a matrix for each step" else 1
         products = [handler.repeated_dot_add(matrices[i], transb=turned) for i in range(count)]
         for t in range(1, STEPS + 1):
@@ -97,7 +93,7 @@ def walk(handler, besides, turned, wide, batch=BATCH):
             handler.tanh(z[t], h[t])
             BESIDES[besides](handler, h, z, matrices, t)
 
-    return graph_as_direct(handler, make, steps)
+    return graph_as_direct(handler, values, steps)
 
 
 @pytest.mark.parametrize("blocks", [1, 4])
@@ -134,14 +130,14 @@ def test_columns_beside_those_of_a_product(blocks_are, handler, rng):
             product(arrays["h"][t - 1], arrays["z"][t, :, :6])
             handler.tanh(arrays["z"][t, :, 3:9], arrays["h"][t])
 
-    graph = graph_as_direct(handler, lambda: {"h": on(handler, h), "z": on(handler, z)}, steps)
+    graph = graph_as_direct(handler, {"h": h, "z": z}, steps)
     assert "wait_for_cluster<1>" not in graph.launches[0].kernel.source
 
 
 def test_loops_over_columns_of_several_units(blocks_are, handler, rng):
     """Blocks divide those in one piece, and those of a product unit by unit."""
     blocks_are(2)
-    arrays = {"h": rng.normal(size=(STEPS + 1, 2, 6)), "z": rng.normal(size=(STEPS + 1, 2, 12))}
+    h, z = rng.normal(size=(STEPS + 1, 2, 6)), rng.normal(size=(STEPS + 1, 2, 12))
     matrix = on(handler, rng.normal(size=(6, 12)))
 
     def steps(handler, arrays):
@@ -152,9 +148,7 @@ def test_loops_over_columns_of_several_units(blocks_are, handler, rng):
             handler.tanh(z[t], y[t])
             handler.mult_tt(y[t, :, :6], y[t, :, 6:], h[t])
 
-    graph = graph_as_direct(
-        handler, lambda: {name: on(handler, arrays.get(name, arrays["z"])) for name in "hzy"}, steps
-    )
+    graph = graph_as_direct(handler, {"h": h, "z": z, "y": z}, steps)
     assert len(graph.launches) == 1
 
 
@@ -186,7 +180,7 @@ def test_steps_with_a_matrix_of_another_alignment_are_not_joined(
     move, columns, joined, handler, rng
 ):
     """Four elements at a time are read only where each step has them at multiples of 16 bytes."""
-    arrays = {"a": rng.normal(size=(STEPS, BATCH, 4)), "out": np.zeros((STEPS, BATCH, columns))}
+    values = {"a": rng.normal(size=(STEPS, BATCH, 4)), "out": np.zeros((STEPS, BATCH, columns))}
     numbers = on(handler, rng.normal(size=4 * columns + move * STEPS))
 
     def steps(handler, arrays):
@@ -194,10 +188,7 @@ def test_steps_with_a_matrix_of_another_alignment_are_not_joined(
             matrix = numbers[move * t : move * t + 4 * columns].reshape(4, columns)
             handler.dot_add_packed(arrays["a"][t], matrix, arrays["out"][t])
 
-    graph = graph_as_direct(
-        handler, lambda: {name: on(handler, value) for name, value in arrays.items()}, steps
-    )
-    assert recurrent(graph) == joined
+    assert recurrent(graph_as_direct(handler, values, steps)) == joined
 
 
 @pytest.mark.parametrize("besides", ["nothing", "a row of another sequence", "another matrix"])
@@ -225,24 +216,21 @@ def test_walks_of_all_lengths_are_not_cut(compute, steps, monkeypatch):
 
 @pytest.mark.parametrize("by_gate", [False, True])
 @pytest.mark.parametrize("gates", [1, 2, 4, 8])
-def test_products_of_several_gates_are_one_step(gates, by_gate, handler):
-    def make():
-        rng = np.random.default_rng(5)
-        shape = (gates, STEPS, BATCH, 6) if by_gate else (STEPS, BATCH, gates, 6)
-        order = (0, 1, 2, 3) if by_gate else (2, 0, 1, 3)
-        shapes = {"h": (STEPS + 1, BATCH, 6), "z": shape, "matrices": (gates, 6, 6)}
-        arrays = {name: on(handler, rng.normal(size=shape)) for name, shape in shapes.items()}
-        return arrays | {"z": arrays["z"].transpose(order)}
+def test_products_of_several_gates_are_one_step(gates, by_gate, handler, rng):
+    shape = (gates, STEPS, BATCH, 6) if by_gate else (STEPS, BATCH, gates, 6)
+    order = (0, 1, 2, 3) if by_gate else (2, 0, 1, 3)
+    shapes = {"h": (STEPS + 1, BATCH, 6), "z": shape, "matrices": (gates, 6, 6)}
 
     def steps(handler, arrays):
-        h, z, matrices = arrays.values()
+        h, z, matrices = arrays["h"], arrays["z"].transpose(order), arrays["matrices"]
         products = [handler.repeated_dot_add(matrices[i]) for i in range(gates)]
         for t in range(STEPS):
             for i in range(gates):
                 products[i](h[t], z[i, t])
             handler.tanh(z[gates - 1, t], h[t + 1])
 
-    graph = graph_as_direct(handler, make, steps)
+    values = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    graph = graph_as_direct(handler, values, steps)
     assert (recurrent(graph), len(graph.launches)) == (1, 1)
 
 

@@ -1,8 +1,8 @@
 """Training steps as CUDA graphs: the same bits as operation by operation, and nothing but them."""
 
 import contextlib
+import functools
 import gc
-from functools import partial
 
 import numpy as np
 import pytest
@@ -10,15 +10,11 @@ import pytest
 from brainstorm import Trainer
 from brainstorm.data_iterators import Minibatches
 from brainstorm.handlers import NumpyHandler, PyCudaHandler
-from brainstorm.handlers.pycuda import pycuda_handler
-from brainstorm.handlers.pycuda.modules import modules_of
+from brainstorm.handlers.pycuda import launches, modules
 from brainstorm.hooks import Hook, StopAfterEpoch
-from brainstorm.initializers import Gaussian
 from brainstorm.layers import BatchNorm, Convolution2D, Dropout, FullyConnected, Lstm, Pooling2D
-from brainstorm.network import Network
-from brainstorm.randomness import global_rnd
 from brainstorm.training import AdamStepper, MomentumStepper, SgdStepper
-from tests.networks import classifier
+from tests.networks import trainable
 from tests.trainings import run_steps
 
 NETWORKS = {
@@ -37,21 +33,18 @@ STEPPERS = {
 }
 
 
-def network(kind, handler, seed=3):
-    features = (6, 6, 2) if kind == "cnn" else (4,)
-    global_rnd.set_seed(seed)
-    net = Network.from_layer(classifier(*NETWORKS[kind](), features=features))
-    net.set_handler(handler)
-    net.initialize(Gaussian(0.3), seed=seed)
-    return net
+FEATURES = {"mlp": (4,), "lstm": (4,), "cnn": (6, 6, 2)}
+
+
+def network(kind, handler):
+    return trainable(*NETWORKS[kind](), handler=handler, features=FEATURES[kind])
 
 
 def batches(kind, sizes):
     """Yield random data of these numbers of steps and sequences."""
     rnd = np.random.RandomState(0)
-    features = (6, 6, 2) if kind == "cnn" else (4,)
     for size in sizes:
-        values = rnd.normal(size=(*size, *features)).astype(np.float32)
+        values = rnd.normal(size=(*size, *FEATURES[kind])).astype(np.float32)
         yield {"default": values, "targets": rnd.randint(0, 3, size=(*size, 1))}
 
 
@@ -75,7 +68,7 @@ SIZES = [(3, 4), (3, 4), (3, 4), (2, 4), (3, 4), (2, 4), (2, 4)]
     ],
 )
 def test_replayed_steps_are_the_same_bits_and_those_of_numpy(kind, stepper, compute, monkeypatch):
-    make = partial(PyCudaHandler, seed=1, compute=compute)
+    make = functools.partial(PyCudaHandler, seed=1, compute=compute)
     replayed = trained(kind, STEPPERS[stepper](), make(), SIZES)
     monkeypatch.setenv("BRAINSTORM_REPLAY", "0")
     direct = trained(kind, STEPPERS[stepper](), make(), SIZES)
@@ -128,7 +121,8 @@ def test_a_step_is_one_graph_and_waits_for_nothing(kind, shim):
 
 
 def test_all_kernels_of_a_step_are_one_module(shim, monkeypatch):
-    monkeypatch.setattr(pycuda_handler, "modules_of", modules_of.__wrapped__)  # as in a new process
+    new = functools.cache(modules.modules_of.__wrapped__)  # as in a new process
+    monkeypatch.setattr(launches, "modules_of", new)
     net, stepper = network("lstm", PyCudaHandler(seed=1)), MomentumStepper(0.1, 0.9)
     (data,) = batches("lstm", [(3, 4)])
     stepper.start(net)
