@@ -92,8 +92,9 @@ address_of = (
 )  # another interpreter may keep it elsewhere
 
 
-def byte_span(start: int, array: Any) -> tuple[int, int]:
-    """Return where the bytes of an array begin and end, given where its first element lies."""
+def byte_span(array: np.ndarray) -> tuple[int, int]:
+    """Return where the bytes of an array begin and end."""
+    start = address_of(array)
     if array.flags.c_contiguous:
         return start, start + array.nbytes
     ways = [(n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True)]

@@ -13,17 +13,16 @@ from brainstorm.utils import Array
 Overlaps: TypeAlias = tuple[tuple[int, int, str], ...]
 
 
-def find_overlaps(arrays: Sequence[Array], addresses: Sequence[int], inputs: int) -> Overlaps:
+def find_overlaps(arrays: Sequence[Array], inputs: int) -> Overlaps:
     """Return which outputs share memory with an input or an earlier output, and how.
 
     Overlaps are rare: pairs are only compared if their ranges of bytes overlap.
 
     Args:
         arrays: Inputs and outputs.
-        addresses: Theirs.
         inputs: How many of them are inputs.
     """
-    spans = [byte_span(start, array) for start, array in zip(addresses, arrays, strict=True)]
+    spans = [byte_span(array) for array in arrays]
     found = []
     for i in range(inputs, len(arrays)):
         start, stop = spans[i]

@@ -16,7 +16,6 @@ from brainstorm.handlers import compiler
 from brainstorm.handlers.bound_program import Loops
 from brainstorm.handlers.executor import Executor
 from brainstorm.handlers.native.calls import Kernel
-from brainstorm.handlers.numpy_memory import address_of
 from brainstorm.optree.loops import Loop
 from brainstorm.optree.program import Step
 from brainstorm.optree.render_c import render_kernel
@@ -72,10 +71,9 @@ class NativeExecutor(Executor):
             MissingDependencyError: If there is no compiler.
             NotRenderableError: If an array's element type does not exist in C.
         """
-        given = [address_of(array) for array in (*inputs, *outputs)]
-        bound = self.bound(inputs, outputs, accumulate, given)
+        bound = self.bound(inputs, outputs, accumulate)
         calls: list[Any] = []
-        for part, places in bound.placed(given):
+        for part, places in bound.placed((*inputs, *outputs)):
             if isinstance(part, Loops):
                 function = _function(part.loops)
                 calls.append(Kernel(function, places, part.numbers, bound.buffers))
@@ -89,8 +87,7 @@ class NativeExecutor(Executor):
 
     def source(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> str:
         """Return the C text for arrays like these: all kernels, one after the other."""
-        given = [address_of(array) for array in (*inputs, *outputs)]
-        parts = self.bound(inputs, outputs, (False,) * len(outputs), given).parts
+        parts = self.bound(inputs, outputs, (False,) * len(outputs)).parts
         kernels = [part.loops for part in parts if isinstance(part, Loops)]
         return "\n".join(render_kernel(loops, "kernel") for loops in kernels)
 
