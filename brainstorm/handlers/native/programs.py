@@ -16,19 +16,13 @@ from brainstorm.handlers import compiler
 from brainstorm.handlers.bound_program import Loops
 from brainstorm.handlers.executor import Executor
 from brainstorm.handlers.native.calls import Kernel
-from brainstorm.optree.loops import Loop
 from brainstorm.optree.program import Step
 from brainstorm.optree.render_c import render_kernel
 from brainstorm.utils import Array
 
 
 def numpy_calls(step: Step, *arrays: Array) -> list[Callable[[], None]]:
-    """Return the call of NumPy's function for a step that is not a loop.
-
-    Args:
-        step: The step.
-        *arrays: Its operands and its result.
-    """
+    """Return the call of NumPy's function for a step that is not a loop, of operands and result."""
     *operands, out = arrays
     call = functools.partial(_quietly, step.operator.numpy, *operands, out=out, **step.params)
     return [call]
@@ -75,7 +69,8 @@ class NativeExecutor(Executor):
         calls: list[Any] = []
         for part, places in bound.placed((*inputs, *outputs)):
             if isinstance(part, Loops):
-                function = _function(part.loops)
+                text = functools.partial(render_kernel, part.loops, "kernel")
+                function = compiler.load_once(part.loops, text, "kernel")
                 calls.append(Kernel(function, places, part.numbers, bound.buffers))
             else:
                 for call in self._operation(part, *places):
@@ -90,7 +85,3 @@ class NativeExecutor(Executor):
         parts = self.bound(inputs, outputs, (False,) * len(outputs)).parts
         kernels = [part.loops for part in parts if isinstance(part, Loops)]
         return "\n".join(render_kernel(loops, "kernel") for loops in kernels)
-
-
-def _function(loops: tuple[Loop, ...]) -> int:
-    return compiler.load_once(loops, lambda: render_kernel(loops, "kernel"), "kernel")
