@@ -104,12 +104,7 @@ for _row in dict.fromkeys(ACTIVATIONS.values()):
 
 
 class _Table(Mapping[str, Function]):
-    """Activation name to function, also of activations that are registered later.
-
-    Args:
-        make: Returns the function for the handler and a name.
-        handler: The handler that computes.
-    """
+    """Activation name to function of a handler, also of activations that are registered later."""
 
     def __init__(self, make: Callable[[Any, str], Function], handler: Any) -> None:
         self._make, self._handler = make, handler

@@ -12,7 +12,6 @@ from brainstorm.handlers.binding import Binder
 from brainstorm.handlers.bound_program import BoundProgram
 from brainstorm.handlers.numpy_memory import ALIGNMENT, aligned_zeros, steps_of
 from brainstorm.handlers.overlaps import Overlaps, find_conflicts, find_overlaps
-from brainstorm.handlers.threads import default_threads
 from brainstorm.optree.program import Program
 from brainstorm.optree.stages import split_into_stages
 from brainstorm.utils import Array
@@ -26,7 +25,7 @@ class Executor:
 
     Args:
         program: The program.
-        threads: How many threads loops use at most; None: `default_threads`.
+        threads: How many threads loops use at most.
         new: Returns an array of zeros of a shape and type, for what lies between the stages.
         workspace: Returns memory of so many bytes that other calls may overwrite, which replaces
             these arrays, unless parts are never written and must stay zero; None: there is none.
@@ -38,11 +37,11 @@ class Executor:
     def __init__(
         self,
         program: Program,
-        threads: int | None = None,
+        threads: int = 1,
         new: Callable[[tuple[int, ...], Any], Array] = aligned_zeros,
         workspace: Callable[[int], np.ndarray] | None = None,
     ) -> None:
-        self.program, self.threads = program, threads or default_threads()
+        self.program, self.threads = program, threads
         self._staged, self._new, self._workspace = split_into_stages(program), new, workspace
         self._known: dict[Any, BoundProgram] = {}
 

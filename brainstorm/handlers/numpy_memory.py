@@ -52,15 +52,7 @@ def reserved(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 def array_at(
     address: int, shape: tuple[int, ...], dtype: Any, strides: Any = None, owner: Any = None
 ) -> np.ndarray:
-    """Return a NumPy array for any address.
-
-    Args:
-        address: Address of its first element.
-        shape: Its shape.
-        dtype: Its element type.
-        strides: Its strides; None: contiguous.
-        owner: An object that it keeps alive.
-    """
+    """Return a NumPy array for any address; it keeps its owner alive."""
     described = {
         "version": 3,
         "data": (address, False),

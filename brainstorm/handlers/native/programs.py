@@ -55,15 +55,10 @@ class NativeExecutor(Executor):
     ) -> list[Any]:
         """Return calls that compute the outputs as if all inputs were read before any is written.
 
-        Args:
-            inputs: One array per input of the program, of its shape.
-            outputs: One array per output.
-            accumulate: For each output, whether to add to its content.
+        See `Executor.bound` for arguments and errors.
 
         Raises:
-            HandlerValidationError: If an array has another shape.
             MissingDependencyError: If there is no compiler.
-            NotRenderableError: If an array's element type does not exist in C.
         """
         bound = self.bound(inputs, outputs, accumulate)
         calls: list[Any] = []

@@ -81,12 +81,7 @@ def _words(rows: Iterable[Sequence[int]]) -> np.ndarray:
 
 
 class Replay:
-    """Executes calls in order; with a C compiler by one C function.
-
-    Args:
-        calls: The calls, which are kept.
-        library: The library of the primitives among them.
-    """
+    """Executes calls, which it keeps, in order; with a C compiler by one C function."""
 
     def __init__(self, calls: Sequence[Call], library: Library | None = None) -> None:
         self.calls = list(calls)
