@@ -69,12 +69,8 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
 }
 
 
-class _Version(ctypes.Structure):
-    _fields_ = [("major", c_int), ("minor", c_int), ("patch", c_int)]
-
-
 _RESULTS: dict[str, Any] = {
-    "dnnl_version": ctypes.POINTER(_Version),
+    "dnnl_version": ctypes.POINTER(c_int * 3),
     "dnnl_memory_desc_get_size": c_size_t,
     "dnnl_primitive_desc_query_md": c_void_p,
 }
@@ -150,9 +146,9 @@ class Library:
                 function.argtypes, function.restype = types, _RESULTS.get(name, c_int)
         except (OSError, AttributeError) as error:
             raise MissingDependencyError(f"{path}: {error}") from None
-        found = self._library.dnnl_version().contents
-        self.version = f"{found.major}.{found.minor}.{found.patch}"
-        if found.major != 3:
+        numbers = [*self._library.dnnl_version().contents]
+        self.version = ".".join(map(str, numbers))
+        if numbers[0] != 3:
             raise MissingDependencyError(f"{path}: expected oneDNN 3, got {self.version}")
         # oneDNN divides its work among all the threads that it asks for: there must not be fewer.
         names = "omp_set_num_threads", "omp_set_dynamic"
