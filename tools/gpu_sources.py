@@ -146,9 +146,8 @@ def _array(type_: str) -> Any:
 def _pieces(
     program: Program, x: np.ndarray, outputs: list[Any], accumulate: bool
 ) -> Iterator[Piece]:
-    given = [address_of(array) for array in (x, *outputs)]
-    bound = Executor(program, 1).bound([x], outputs, (accumulate,) * len(outputs), given)
-    for part, places in bound.placed(given):
+    bound = Executor(program, 1).bound([x], outputs, (accumulate,) * len(outputs))
+    for part, places in bound.placed((x, *outputs)):
         if isinstance(part, Loops):
             for walk in walks_of(part, places):
                 yield Piece.of_loop(walk)

@@ -36,13 +36,17 @@ def activation_formula(name: str) -> Formula:
     return activation_formulas(activation(name))[0]
 
 
-def _forward(handler: Any, name: str, x: Array, y: Array) -> None:
-    handler.compute(activation_formula(name), (x,), (y,))
+def _methods(row: Activation) -> tuple[Function, Function]:
+    """Return ``name(x, y)`` and ``name_deriv(x, y, dy, dx)`` as methods of handlers."""
+    value, deltas = activation_formulas(row)
 
+    def forward(self: Any, x: Array, y: Array) -> None:
+        self.compute(value, (x,), (y,))
 
-def _backward(handler: Any, name: str, x: Array, y: Array, dy: Array, dx: Array) -> None:
-    row = activation(name)
-    handler.compute(activation_formulas(row)[1], (x if row.needs_input else y, dy), (dx,))
+    def backward(self: Any, x: Array, y: Array, dy: Array, dx: Array) -> None:
+        self.compute(deltas, (x if row.needs_input else y, dy), (dx,))
+
+    return forward, backward
 
 
 class _Present:
@@ -82,20 +86,13 @@ class ActivationOperations(abc.ABC):
 
 
 def _declare(row: Activation) -> None:
-    """Declare the operations ``name(x, y)`` and ``name_deriv(x, y, dy, dx)``."""
-
-    def forward(self: Any, x: Array, y: Array) -> None:
-        _forward(self, row.name, x, y)
-
-    def backward(self: Any, x: Array, y: Array, dy: Array, dx: Array) -> None:
-        _backward(self, row.name, x, y, dy, dx)
-
+    """Declare a function and its derivative as operations."""
     used = "x(*S) y(*S)?" if row.needs_input else "x(*S)? y(*S)"
-    functions: tuple[tuple[Any, str, str, str], ...] = (
-        (forward, row.name, f"y = {row.value}.", "x(*S) ~> y(*S)"),
-        (backward, f"{row.name}_deriv", f"dx = {row.deltas}.", f"{used} dy(*S) ~> dx(*S)"),
+    texts = (
+        (row.name, f"y = {row.value}.", "x(*S) ~> y(*S)"),
+        (f"{row.name}_deriv", f"dx = {row.deltas}.", f"{used} dy(*S) ~> dx(*S)"),
     )
-    for function, name, doc, contract in functions:
+    for function, (name, doc, contract) in zip(_methods(row), texts, strict=True):
         function.__name__, function.__doc__ = name, doc
         function.__qualname__ = f"ActivationOperations.{name}"
         setattr(ActivationOperations, name, operation(contract, derived=True)(function))
@@ -107,12 +104,7 @@ for _row in dict.fromkeys(ACTIVATIONS.values()):
 
 
 class _Table(Mapping[str, Function]):
-    """Activation name to function, also of activations that are registered later.
-
-    Args:
-        make: Returns the function for the handler and a name.
-        handler: The handler that computes.
-    """
+    """Activation name to function of a handler, also of activations that are registered later."""
 
     def __init__(self, make: Callable[[Any, str], Function], handler: Any) -> None:
         self._make, self._handler = make, handler
@@ -132,12 +124,14 @@ class _Table(Mapping[str, Function]):
 
 def _function(handler: Any, name: str) -> Function:
     row = activation(name)
-    return getattr(handler, row.name) if row.value else partial(_forward, handler, name)
+    return getattr(handler, row.name) if row.value else partial(_methods(row)[0], handler)
 
 
 def _derivative(handler: Any, name: str) -> Function:
     row = activation(name)
-    return getattr(handler, f"{row.name}_deriv") if row.value else partial(_backward, handler, name)
+    if row.value:
+        return getattr(handler, f"{row.name}_deriv")
+    return partial(_methods(row)[1], handler)
 
 
 def _function_in_place(handler: Any, name: str) -> Function:

@@ -13,6 +13,7 @@ becomes, with strides in elements::
 
 An output that shares memory with what is read later is computed in a new array, and copied.
 """
+# ruff: noqa: D102 (only `Executor` uses the methods of `Binder`)
 
 from __future__ import annotations
 
@@ -22,9 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.handlers.bound_program import BoundProgram, BoundStage, Place
-from brainstorm.handlers.numpy_memory import ALIGNMENT, steps_of
-from brainstorm.handlers.overlaps import Overlaps, find_conflicts
+from brainstorm.handlers.bound_program import BoundStage, Place
+from brainstorm.handlers.numpy_memory import steps_of
 from brainstorm.optree.collapse import Axes, collapse
 from brainstorm.optree.loops import (
     C_TYPES,
@@ -45,61 +45,17 @@ from brainstorm.utils import Array
 PARALLEL_WORK, EXPENSIVE = 200_000, 10
 
 
-def bind(
-    staged: StagedProgram,
-    inputs: Sequence[Array],
-    outputs: Sequence[Array],
-    accumulate: Sequence[bool],
-    overlaps: Overlaps,
-    threads: int,
-    new: Callable[[tuple[int, ...], Any], Array],
-    workspace: Callable[[int], np.ndarray] | None,
-) -> BoundProgram:
-    """Return a program in stages with arrays.
-
-    Outputs that would be written before all reads of their memory are computed in new arrays, which
-    are copied to them at the end.
+class Binder:
+    """Gives arrays to the stages of a program; see `Executor` for most of the arguments.
 
     Args:
-        staged: The program.
-        inputs: Arrays like those that it is to run on.
-        outputs: Likewise.
-        accumulate: For each output, whether to add to it.
-        overlaps: Those of the arrays.
-        threads: The largest number of threads.
-        new: Returns an array of zeros of a shape and type, for what lies between the stages.
-        workspace: Returns memory of so many bytes that other calls may overwrite, which replaces
-            these arrays, unless parts are never written and must stay zero; None: there is none.
+        protected: Outputs that are computed in new arrays, which are copied to them at the end.
 
-    Raises:
-        NotRenderableError: If there is no C type for an array's elements.
+    Attributes:
+        arrays: Inputs, outputs, and new arrays.
+        keeps_zeros: Whether parts of new arrays are never written and must stay zero.
     """
-    protected: set[int] = set()
-    while True:
-        binder = _Binder(staged, inputs, outputs, accumulate, threads, new, protected)
-        stages = binder.run()
-        found = find_conflicts(stages, len(inputs), overlaps) - protected
-        if not found:
-            break
-        protected |= found
-    buffers = binder.arrays[len(inputs) + len(outputs) :]
-    nbytes = sum(array.nbytes for array in buffers)
-    if workspace is not None and buffers and not binder.keeps_zeros:
-        buffers, nbytes = _in_workspace(buffers, workspace), 0
-    return BoundProgram(stages, binder.arrays, buffers, nbytes)
 
-
-def _in_workspace(arrays: Sequence[Array], workspace: Callable[[int], np.ndarray]) -> list[Array]:
-    """Return arrays like these, placed one after the other in the workspace."""
-    stops = np.cumsum([-(-array.nbytes // ALIGNMENT) * ALIGNMENT for array in arrays]).tolist()
-    memory = workspace(stops[-1])
-    return [
-        memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-        for start, array in zip([0, *stops], arrays, strict=False)
-    ]
-
-
-class _Binder:
     def __init__(
         self,
         staged: StagedProgram,
@@ -151,6 +107,7 @@ class _Binder:
         self.places[value] = self.new(self.program.shape_of(value), self.dtype(value))
 
     def run(self) -> list[BoundStage]:
+        """Return the stages with arrays."""
         for stage in self.staged.stages:
             if isinstance(stage, Step):
                 self.stages.append(self.bind_alone(stage))

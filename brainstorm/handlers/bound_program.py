@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -116,13 +116,13 @@ class BoundProgram:
             self._views.append((bases, np.array(distances, np.intp), forms))
             self.parts.append(step or _loops(part))
 
-    def placed(self, given: Sequence[int]) -> Iterator[tuple[Any, Any]]:
+    def placed(self, given: Iterable[Array]) -> Iterator[tuple[Any, Any]]:
         """Yield loops with the addresses of their arrays, and steps with operands and result.
 
         Args:
-            given: Addresses of inputs and outputs.
+            given: Inputs and outputs.
         """
-        starts = np.array([*given, *map(address_of, self.buffers)], np.intp)
+        starts = np.array([address_of(array) for array in (*given, *self.buffers)], np.intp)
         for part, (bases, distances, forms) in zip(self.parts, self._views, strict=True):
             places = (starts[bases] + distances).tolist()
             if isinstance(part, Step):

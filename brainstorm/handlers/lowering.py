@@ -157,12 +157,7 @@ class Lowering(Handler):
 
 
 def lowered(name: str, builder: Callable[..., Any]) -> Any:
-    """Return the method of an operation.
-
-    Args:
-        name: The operation.
-        builder: Builds its calls; see `Lowering._build_calls`.
-    """
+    """Return the method of an operation whose calls are built; see `Lowering._build_calls`."""
     contract = Handler.operations()[name]
     names = tuple(contract.signature.parameters)
 

@@ -111,21 +111,14 @@ class NumpyHandler(NumpyImages, NumpySequences):
     def fill_gaussian(self, mean: Any, std: Any, out: Array, stream: Any = None) -> None:
         noise = self._contiguous(out)
         (stream or self.stream).generator.standard_normal(out=noise, dtype=self.dtype)
-        np.multiply(noise, _scalar(std), out=noise)
-        np.add(noise, _scalar(mean), out=out)
+        np.multiply(noise, self._as_number(std), out=noise)
+        np.add(noise, self._as_number(mean), out=out)
 
     def generate_probability_mask(self, mask: Array, probability: Any, stream: Any = None) -> None:
         noise = self._contiguous(mask)
         (stream or self.stream).generator.random(out=noise, dtype=self.dtype)
-        np.less(noise, _scalar(probability), out=mask)
+        np.less(noise, self._as_number(probability), out=mask)
 
     def _contiguous(self, out: Array) -> Array:
         """Return an array, or another of its shape if generators cannot write to it."""
         return out if out.flags.c_contiguous else self._scratch("float", out.shape)
-
-
-def _scalar(value: Any) -> Any:
-    """Return a number or array of one element in a form that keeps the dtype of an array."""
-    if isinstance(value, np.ndarray):
-        return value.reshape(())
-    return value.item() if isinstance(value, np.generic) else value

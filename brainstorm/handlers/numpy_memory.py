@@ -52,15 +52,7 @@ def reserved(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 def array_at(
     address: int, shape: tuple[int, ...], dtype: Any, strides: Any = None, owner: Any = None
 ) -> np.ndarray:
-    """Return a NumPy array for any address.
-
-    Args:
-        address: Address of its first element.
-        shape: Its shape.
-        dtype: Its element type.
-        strides: Its strides; None: contiguous.
-        owner: An object that it keeps alive.
-    """
+    """Return a NumPy array for any address; it keeps its owner alive."""
     described = {
         "version": 3,
         "data": (address, False),
@@ -92,8 +84,9 @@ address_of = (
 )  # another interpreter may keep it elsewhere
 
 
-def byte_span(start: int, array: Any) -> tuple[int, int]:
-    """Return where the bytes of an array begin and end, given where its first element lies."""
+def byte_span(array: np.ndarray) -> tuple[int, int]:
+    """Return where the bytes of an array begin and end."""
+    start = address_of(array)
     if array.flags.c_contiguous:
         return start, start + array.nbytes
     ways = [(n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True)]

@@ -13,17 +13,13 @@ from brainstorm.utils import Array
 Overlaps: TypeAlias = tuple[tuple[int, int, str], ...]
 
 
-def find_overlaps(arrays: Sequence[Array], addresses: Sequence[int], inputs: int) -> Overlaps:
+def find_overlaps(arrays: Sequence[Array], inputs: int) -> Overlaps:
     """Return which outputs share memory with an input or an earlier output, and how.
 
-    Overlaps are rare: pairs are only compared if their ranges of bytes overlap.
-
-    Args:
-        arrays: Inputs and outputs.
-        addresses: Theirs.
-        inputs: How many of them are inputs.
+    Overlaps are rare: pairs are only compared if their ranges of bytes overlap. The first `inputs`
+    of the arrays are inputs.
     """
-    spans = [byte_span(start, array) for start, array in zip(addresses, arrays, strict=True)]
+    spans = [byte_span(array) for array in arrays]
     found = []
     for i in range(inputs, len(arrays)):
         start, stop = spans[i]
@@ -36,13 +32,7 @@ def find_overlaps(arrays: Sequence[Array], addresses: Sequence[int], inputs: int
 
 
 def find_conflicts(stages: Sequence[Any], inputs: int, overlaps: Overlaps) -> set[int]:
-    """Return the outputs that would be written before something else has been read.
-
-    Args:
-        stages: The stages with arrays, in order.
-        inputs: The number of inputs.
-        overlaps: Those of the arrays.
-    """
+    """Return the outputs that would be written before something else has been read."""
     found = {k for k, other, _ in overlaps if other >= inputs}
     pairs = {(inputs + k, other) for k, other, _ in overlaps}
     for s, stage in enumerate(stages if pairs else ()):

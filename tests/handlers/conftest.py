@@ -12,6 +12,7 @@ from brainstorm.handlers import (
     NumpyHandler,
     PyCudaHandler,
     compiler,
+    kernel_cache,
 )
 from tests import cudashim
 
@@ -52,6 +53,7 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("BRAINSTORM_CACHE_DIR", str(directory))
     monkeypatch.setattr(compiler, "_known", {})
     monkeypatch.setattr(compiler, "_failures", {})
+    monkeypatch.setattr(kernel_cache, "_private", [])
     return directory
 
 

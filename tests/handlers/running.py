@@ -10,7 +10,6 @@ import pytest
 
 from brainstorm.handlers import compiler
 from brainstorm.handlers.executor import Executor
-from brainstorm.handlers.numpy_memory import address_of
 from tests.trainings import run_threads
 
 ROOT = Path(__file__).parents[2]
@@ -63,9 +62,8 @@ def strided(array, layout, make=np.asarray):
 
 def bound_program(program, inputs, outputs, accumulate=None, threads=1):
     """Return a program, bound to given arrays."""
-    given = [address_of(array) for array in (*inputs, *outputs)]
     flags = tuple(accumulate or [False] * len(outputs))
-    return Executor(program, threads).bound(inputs, outputs, flags, given)
+    return Executor(program, threads).bound(inputs, outputs, flags)
 
 
 def traced(handler, operations):

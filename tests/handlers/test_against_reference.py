@@ -5,13 +5,13 @@ honest. A new operation only needs a line in `REFERENCE` (or `IMAGES`): a functi
 that returns the expected content of what is written.
 """
 
-import itertools
 import math
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.lib.stride_tricks import sliding_window_view
 
 from brainstorm.handlers import DebugHandler, Handler, NumpyHandler
 from brainstorm.optree.activations import SELU_ALPHA, SELU_SCALE
@@ -190,113 +190,99 @@ def test_operation(name, seed, handler, strided, in_memory):
     check(Invocation(handler, arguments, strided, in_memory), arguments, expected)
 
 
-# -- images: loops over everything ---------------------------------------------------------------
+# -- images: everything that the windows show ------------------------------------------------------
 
 
-def _border(padding, axes):
-    """Return what np.pad wants for a padding of images."""
+def patches(images, window, padding, stride, dilation=None, outside=np.nan):
+    """Return what the windows show: (images, windows, channels, cells); `outside` is the border."""
+    axes = len(window)
+    dilation = dilation or (1,) * axes
     items = padding if isinstance(padding, tuple) else (padding,) * axes
-    return ((0, 0), *(p if isinstance(p, tuple) else (p, p) for p in items), (0, 0))
+    border = ((0, 0), *(p if isinstance(p, tuple) else (p, p) for p in items), (0, 0))
+    padded = np.pad(images, border, constant_values=outside)
+    extents = [d * (k - 1) + 1 for d, k in zip(dilation, window, strict=True)]
+    shown = sliding_window_view(padded, extents, tuple(range(1, axes + 1)))
+    shown = shown[:, *(slice(None, None, step) for step in (*stride, 1, *dilation))]
+    return shown.reshape(len(images), -1, images.shape[-1], math.prod(window))
 
 
-def windows(x, window, padding, stride, outputs):
-    """Yield an index into the outputs, that into the padded images, and these, with NaN borders."""
-    padded = np.pad(x, _border(padding, len(window)), constant_values=np.nan)
-    for n, *place in itertools.product(*map(range, outputs.shape[:-1])):
-        spans = zip(place, stride, window, strict=True)
-        yield (n, *place), (n, *(slice(p * s, p * s + k) for p, s, k in spans)), padded
+def cells(images, *windows):
+    """Return which elements of an image the windows show, as `patches` does; -1 is the border."""
+    numbers = np.arange(images[0].size).reshape(1, *images.shape[1:])
+    return patches(numbers, *windows, outside=-1)
 
 
-def convolved(x, weights, padding, stride, dilation, outputs):
-    """Yield an index into the outputs, that into the padded images, and these; any rank."""
-    padded = np.pad(x, _border(padding, weights.ndim - 2))
-    for n, *place in itertools.product(*map(range, outputs.shape[:-1])):
-        spans = zip(place, stride, dilation, weights.shape[1:-1], strict=True)
-        part = (n, *(slice(p * s, p * s + d * (k - 1) + 1, d) for p, s, d, k in spans))
-        yield (n, *place), part, padded
-
-
-def channels_of(f, weights, groups):
-    group, size = f * groups // len(weights), weights.shape[-1]
-    return slice(group * size, (group + 1) * size)
+def added(images, numbers, values):
+    """Return images with values added to the elements of these numbers."""
+    result = images.copy()
+    for image, at, value in zip(
+        result, np.broadcast_to(numbers, values.shape), values, strict=True
+    ):
+        np.add.at(image.reshape(-1), at[at >= 0], value[at >= 0])
+    return result
 
 
 def conv_forward(
     inputs, weights, bias, outputs, padding, stride, dilation, groups, activation,
     add_outputs=False,
 ):  # fmt: skip
-    out = outputs * add_outputs + (0 if bias is None else bias)
-    for index, part, padded in convolved(inputs, weights, padding, stride, dilation, outputs):
-        for f, kernel in enumerate(weights):
-            out[(*index, f)] += np.sum(kernel * padded[part][..., channels_of(f, weights, groups)])
-    return activated(activation, out)
+    (filters, *window, size), n = weights.shape, len(inputs)
+    shown = patches(inputs, window, padding, stride, dilation, 0).reshape(
+        n, -1, groups, size, math.prod(window)
+    )
+    kernels = weights.reshape(groups, filters // groups, -1, size)
+    out = np.einsum("nwgck,gfkc->nwgf", shown, kernels).reshape(outputs.shape)
+    return activated(activation, out + outputs * add_outputs + (0 if bias is None else bias))
 
 
 def conv_backward(
     inputs, weights, padding, stride, in_deltas, out_deltas, weight_deltas, bias_deltas,
     add_gradients, add_in_deltas, dilation, groups,
 ):  # fmt: skip
-    x = in_deltas * 0 if inputs is None else inputs
-    dw, dx = np.zeros_like(weights), None
-    for index, part, padded in convolved(x, weights, padding, stride, dilation, out_deltas):
-        dx = np.zeros_like(padded) if dx is None else dx
-        for f, kernel in enumerate(weights):
-            channels = channels_of(f, weights, groups)
-            dx[part][..., channels] += out_deltas[(*index, f)] * kernel
-            dw[f] += out_deltas[(*index, f)] * padded[part][..., channels]
-    border = _border(padding, weights.ndim - 2)
-    dx = dx[tuple(slice(p, p + size) for (p, _), size in zip(border, x.shape, strict=True))]
-    db = out_deltas.reshape(-1, out_deltas.shape[-1]).sum(axis=0)
-    return (
-        None if in_deltas is None else dx + in_deltas * add_in_deltas,
-        None if weight_deltas is None else dw + weight_deltas * add_gradients,
-        None if bias_deltas is None else db + bias_deltas * add_gradients,
-    )
+    (filters, *window, size), n = weights.shape, len(out_deltas)
+    windows = window, padding, stride, dilation
+    deltas = out_deltas.reshape(n, -1, groups, filters // groups)
+    dx = dw = db = None
+    if weight_deltas is not None:
+        shown = patches(inputs, *windows, 0).reshape(*deltas.shape[:3], size, -1)
+        dw = np.einsum("nwgck,nwgf->gfkc", shown, deltas).reshape(weights.shape)
+        dw += weight_deltas * add_gradients
+    if bias_deltas is not None:
+        db = deltas.sum((0, 1)).ravel() + bias_deltas * add_gradients
+    if in_deltas is not None:
+        kernels = weights.reshape(groups, filters // groups, -1, size)
+        parts = np.einsum("nwgf,gfkc->nwgck", deltas, kernels)
+        parts = parts.reshape(*deltas.shape[:2], groups * size, -1)
+        dx = added(in_deltas * add_in_deltas, cells(in_deltas, *windows), parts)
+    return dx, dw, db
 
 
 def max_forward(inputs, window, outputs, padding, stride, argmax):
-    out, where = np.zeros_like(outputs), -np.ones_like(argmax)
-    _, *image, channels = inputs.shape
-    _, *borders, _ = _border(padding, len(window))
-    for index, part, padded in windows(inputs, window, padding, stride, outputs):
-        for c in range(channels):
-            patch = padded[part][..., c]
-            if not np.isnan(patch).all():
-                best = np.unravel_index(np.nanargmax(patch), patch.shape)
-                out[(*index, c)] = patch[best]
-                cells = zip(part[1:], best, borders, strict=True)
-                cell = [span.start + i - before for span, i, (before, _) in cells]
-                where[(*index, c)] = np.ravel_multi_index(cell, image) * channels + c
-    return out, where
+    shown = patches(inputs, window, padding, stride)
+    numbers = np.broadcast_to(cells(inputs, window, padding, stride), shown.shape)
+    best = np.where(np.isnan(shown), -np.inf, shown).argmax(-1)[..., None]
+    out, where = (np.take_along_axis(a, best, -1).reshape(outputs.shape) for a in (shown, numbers))
+    return np.where(where < 0, 0, out), where
 
 
 def max_backward(
     inputs, window, outputs, padding, stride, argmax, in_deltas, out_deltas, add_in_deltas
 ):
-    result = in_deltas * add_in_deltas
-    flat = result.reshape(len(result), -1)
-    for index in itertools.product(*map(range, argmax.shape)):
-        if argmax[index] >= 0:
-            flat[index[0], int(argmax[index])] += out_deltas[index]
-    return result
+    return added(in_deltas * add_in_deltas, argmax.astype(int), out_deltas)
 
 
 def avg_forward(inputs, window, outputs, padding, stride):
-    out = np.zeros_like(outputs)
-    for index, part, padded in windows(inputs, window, padding, stride, outputs):
-        cells = padded[part].reshape(-1, inputs.shape[-1])
-        out[index] = np.nansum(cells, axis=0) / max(np.sum(~np.isnan(cells[:, 0])), 1)
-    return out
+    shown = patches(inputs, window, padding, stride)
+    counts = np.maximum(1, np.sum(~np.isnan(shown), -1))
+    return (np.nansum(shown, -1) / counts).reshape(outputs.shape)
 
 
 def avg_backward(inputs, window, outputs, padding, stride, in_deltas, out_deltas, add_in_deltas):
-    border = _border(padding, 2)
-    dx = np.pad(in_deltas * add_in_deltas, border)
-    for index, part, padded in windows(inputs, window, padding, stride, out_deltas):
-        count = np.sum(~np.isnan(padded[part][:, :, 0]))
-        dx[part] += out_deltas[index] / max(count, 1)
-    _, (top, _), (left, _), _ = border
-    return dx[:, top : top + inputs.shape[1], left : left + inputs.shape[2]]
+    numbers = cells(in_deltas, window, padding, stride)
+    counts = np.maximum(1, np.sum(numbers >= 0, -1))
+    shares = out_deltas.reshape(-1, *counts.shape[1:]) / counts
+    parts = np.broadcast_to(shares[..., None], (len(shares), *numbers.shape[1:]))
+    return added(in_deltas * add_in_deltas, numbers, parts)
 
 
 IMAGES = {

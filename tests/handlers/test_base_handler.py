@@ -173,39 +173,61 @@ def test_descriptions_and_copies(name):
         np.testing.assert_allclose(new.get_numpy_copy(x), np.tanh(np.tanh(1)), 1e-6)
 
 
+def draw(handler, stream=None, mean=0.0, std=1.0):
+    """Return nine random numbers."""
+    out = handler.zeros(9)
+    handler.fill_gaussian(mean, std, out, stream)
+    return handler.get_numpy_copy(out)
+
+
 def test_the_same_seed_gives_the_same_numbers_also_that_of_the_global_generator(kind):
-    def draw(seed, is_global=False):
+    def draw_from(seed, is_global):
         if is_global:
             global_rnd.set_seed(seed)
-        handler = kind() if is_global else kind(seed=seed)
-        out = handler.zeros((3, 4))
-        handler.fill_gaussian(0.0, 1.0, out)
-        return handler.get_numpy_copy(out)
+        return draw(kind() if is_global else kind(seed=seed))
 
     for is_global in (False, True):
-        np.testing.assert_array_equal(draw(3, is_global), draw(3, is_global))
-        assert not np.array_equal(draw(3, is_global), draw(4, is_global))
+        np.testing.assert_array_equal(draw_from(3, is_global), draw_from(3, is_global))
+        assert not np.array_equal(draw_from(3, is_global), draw_from(4, is_global))
 
 
 def test_the_stream_of_a_handler_can_be_replaced(kind):
     handler = kind(seed=1)
-    out, found = handler.zeros(9), []
-    handler.fill_gaussian(0.0, 1.0, out)
+    draw(handler)
     handler.stream = handler.create_random_stream(5)
-    for stream in (None, handler.create_random_stream(5)):
-        handler.fill_gaussian(0.0, 1.0, out, stream)
-        found.append(handler.get_numpy_copy(out))
+    np.testing.assert_array_equal(draw(handler), draw(handler, handler.create_random_stream(5)))
+
+
+@pytest.mark.parametrize(("probability", "expected"), [(0.0, 0.0), (1.0, 1.0)])
+def test_certain_masks(handler, probability, expected):
+    mask = handler.zeros((10, 10))
+    handler.fill(mask, 0.5)
+    handler.generate_probability_mask(mask, probability)
+    assert np.all(handler.get_numpy_copy(mask) == expected)
+
+
+def test_numbers_in_memory_are_parameters_too(handler):
+    stream, two = handler.create_random_stream, handler.ones((1,))
+    handler.fill(two, 2.0)
+    found = [draw(handler, stream(1), number, number) for number in (two, 2.0)]
     np.testing.assert_array_equal(*found)
+
+
+def test_a_view_gets_the_numbers_that_an_array_would_get(handler):
+    wide, array = handler.zeros((4, 9)), handler.zeros((4, 3))
+    handler.fill_gaussian(0.0, 1.0, wide[:, 2:5], handler.create_random_stream(1))
+    handler.fill_gaussian(0.0, 1.0, array, handler.create_random_stream(1))
+    result = handler.get_numpy_copy(wide)
+    np.testing.assert_array_equal(result[:, 2:5], handler.get_numpy_copy(array))
+    assert np.all(result[:, :2] == 0)
 
 
 def test_copies_continue_the_random_stream(kind):
     handler = kind(seed=3)
     for new in (copy.deepcopy(handler), pickle.loads(pickle.dumps(handler))):
-        ours, theirs, stream = handler.zeros(9), new.zeros(9), handler.create_random_stream(0)
+        stream = handler.create_random_stream(0)
         stream.set_state(handler.stream.get_state())
-        handler.fill_gaussian(0.0, 1.0, ours, stream)
-        new.fill_gaussian(0.0, 1.0, theirs)
-        np.testing.assert_array_equal(handler.get_numpy_copy(ours), new.get_numpy_copy(theirs))
+        np.testing.assert_array_equal(draw(handler, stream), draw(new))
 
 
 def test_copies_keep_what_subclasses_and_users_set(kind):

@@ -1,6 +1,5 @@
 """The C compiler: the first that works is used, none is run twice for the same, none is needed."""
 
-import functools
 import logging
 import os
 import re
@@ -15,7 +14,7 @@ from brainstorm.handlers import compiler, kernel_cache
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.handlers.pycuda.libraries import path_of
 from brainstorm.layers import Gru, Recurrent
-from brainstorm.testing.handler_arguments import Arguments, Invocation
+from brainstorm.testing.handler_arguments import Arguments
 from brainstorm.training import MomentumStepper
 from tests.handlers.compiling import (
     HERE,
@@ -25,6 +24,7 @@ from tests.handlers.compiling import (
     replay_products,
     run_formulas,
 )
+from tests.handlers.native.lowered import check
 from tests.handlers.running import in_process, in_threads, needs_compiler
 from tests.networks import batch_for, trainable
 from tests.trainings import run_steps
@@ -43,19 +43,17 @@ def test_the_first_compiler_that_works_is_used(cache, tmp_path, monkeypatch):
 # -- compilers that do not work --------------------------------------------------------------
 
 
-def run_operation(name, handler):
+def running(name):
+    """Return a function that compares an operation of a handler with the reference."""
     arguments = Arguments(name, 1, np.float32)
-    call = Invocation(handler, arguments)
-    call.run()
-    for output, wanted in arguments.expected().items():
-        np.testing.assert_allclose(call.get(output), wanted, 1e-4, 1e-5)
+    return lambda handler: check(handler, name, arguments, 1e-4, 1e-5, is_native=False)
 
 
 PATHS = {
     "formulas": lambda handler: run_formulas(count=1, handler=handler),
-    "small products": functools.partial(run_operation, "dot_mm"),
-    "pooling": functools.partial(run_operation, "maxpool2d_forward_batch"),
-    "rows": functools.partial(run_operation, "take_rows_mv"),
+    "small products": running("dot_mm"),
+    "pooling": running("maxpool2d_forward_batch"),
+    "rows": running("take_rows_mv"),
     "replay": replay_products,
 }
 #: The second makes no programs.
@@ -269,14 +267,6 @@ def no_space(source, target):
 
 
 # -- the cache -------------------------------------------------------------------------------
-
-
-@needs_compiler
-def test_cache_is_used(cache, monkeypatch):
-    assert ask(compiler.load(probe(5), "probe")) == 5
-    monkeypatch.setattr(compiler, "_build", None)
-    assert ask(compiler.load(probe(5), "probe")) == 5
-    assert {path.suffix for path in cache.iterdir()} == {".so", ".json"}
 
 
 @needs_compiler

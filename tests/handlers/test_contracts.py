@@ -11,14 +11,15 @@ from brainstorm.handlers.argument_kinds import around, kept, reduces, sides
 from brainstorm.handlers.contracts import Contract, operation
 
 
-def contract_of(text, function, where=""):
+def contract_of(name, text, function, where=""):
+    """Return the contract of an operation of this name, with the arguments of a function."""
+    function.__name__ = name
     return operation(text, where)(function).contract
 
 
-def product(self, a, b, out, transa=False): ...
-
-
-PRODUCT = contract_of("a(M,K)^transa b(K,N) -> out(M,N)+", product)
+PRODUCT = contract_of(
+    "product", "a(M,K)^transa b(K,N) -> out(M,N)+", lambda self, a, b, out, transa=False: None
+)
 
 
 def arrays(**shapes):
@@ -35,9 +36,8 @@ def test_a_contract_is_parsed_once_into_arguments():
 
 
 def test_marks_of_arguments():
-    def f(self, v, w, s, out, add=True): ...
-
-    contract = contract_of("-1<=v(M,1)<N*2 w(1,N)|(M,1)? s:scalar ~> out(M,N)+add => bool", f)
+    text = "-1<=v(M,1)<N*2 w(1,N)|(M,1)? s:scalar ~> out(M,N)+add => bool"
+    contract = contract_of("marked", text, lambda self, v, w, s, out, add=True: None)
     v, w, s, out, _ = contract.arguments
     assert (v.low, v.high) == (-1, "N*2")
     assert (w.shapes, w.optional) == ((("1", "N"), ("M", "1")), True)
@@ -52,26 +52,13 @@ def refuses(match):
     return pytest.raises(HandlerValidationError, match=match)
 
 
-def joined(self, a, b, out): ...
-
-
-def padded(self, a, pad, b): ...
-
-
-def of_one(self, a): ...
-
-
-def turned(self, a, b, t): ...
-
-
-def optional(self, x, y): ...
-
-
-JOINED = contract_of("a(*S,M) b(*S,N) -> out(*S,M+N)", joined)
-PADDED = contract_of("a(M) pad:int -> b(N)", padded, where="N == M + 2*pad; M > 1")
-AROUND = contract_of("a(M,*S,N)", of_one)
-TURNED = contract_of("a(M) b(M,3)^t", turned)
-OPTIONAL = contract_of("x(*S)? -> y(*S)", optional)
+JOINED = contract_of("joined", "a(*S,M) b(*S,N) -> out(*S,M+N)", lambda self, a, b, out: None)
+PADDED = contract_of(
+    "padded", "a(M) pad:int -> b(N)", lambda self, a, pad, b: None, "N == M + 2*pad; M > 1"
+)
+AROUND = contract_of("around", "a(M,*S,N)", lambda self, a: None)
+TURNED = contract_of("turned", "a(M) b(M,3)^t", lambda self, a, b, t: None)
+OPTIONAL = contract_of("optional", "x(*S)? -> y(*S)", lambda self, x, y: None)
 FACTORS = arrays(a=(2, 3), b=(3, 4), out=(2, 4))
 ONES = arrays(a=(1, 1), b=(1, 1), out=(1, 1))
 
@@ -126,7 +113,7 @@ def test_symbols_are_bound_to_sizes_or_a_mistake_is_told(contract, values, expec
 )
 def test_mistakes_in_contracts_are_found_when_the_class_is_made(text, message):
     with refuses(message):
-        operation(text)(of_one)
+        contract_of("of_one", text, lambda self, a: None)
 
 
 def test_helpers_of_conditions():

@@ -10,6 +10,8 @@ from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.handlers.debug_handler import DebugArray
 from brainstorm.layers import Elementwise, FullyConnected, Input, Loss
 from brainstorm.network import Network
+from brainstorm.optree import Variable, linearise
+from brainstorm.optree import functions as fn
 from brainstorm.utils import flatten_time
 
 
@@ -49,6 +51,27 @@ def added_to_a_part(h, start):
 def square(function):
     """Return a function of a handler that gives another one a matrix, too."""
     return lambda h: function(h, h.ones((2, 2)))
+
+
+LOG = linearise(fn.log(Variable((2, 3), np.float64, name="x")))
+RUN = "run_program(program, inputs, outputs, accumulate):"
+
+
+def logged(x=(2, 3), out=(2, 3), adds=(False,), count=1):
+    """Return a function of a handler that runs a program: with ones of these shapes, or arrays."""
+
+    def run(h):
+        given, written = (h.ones(a) if isinstance(a, tuple) else a(h) for a in (x, out))
+        h.run_program(LOG, [given] * count, [written], list(adds))
+
+    return run
+
+
+def holding(value):
+    """Return a function of a handler that makes an array with a number in its second row."""
+    array = np.ones((2, 3))
+    array[1, 2] = value
+    return lambda h: h.create_from_numpy(array)
 
 
 #: What is done with a handler, and what it says.
@@ -145,6 +168,22 @@ MISTAKES = [
     (lambda h: h.ones((2, 3, 8))[:, :, 2:6].reshape((2, 12)),
      "DebugArray(float64[2, 3, 4]): reshaping to (2, 12) would copy, and writes to the copy "
      "would be lost: rows are (192, 64, 8) bytes apart. Copy it to contiguous memory."),
+    (logged(count=2), f"{RUN} 'inputs': expected 1, as many as the program has, got 2"),
+    (logged(adds=()), f"{RUN} 'accumulate': expected 1, as many as the program has, got 0"),
+    (logged((3, 2)), f"{RUN} input 0 (x): expected shape (2, 3), got (3, 2)"),
+    (logged(out=(6,)), f"{RUN} output 0: expected shape (2, 3), got (6,)"),
+    (logged(lambda h: np.ones((2, 3))),
+     f"{RUN} input 0 (x): expected an array of this handler (create_from_numpy makes one), got "
+     "ndarray"),
+    (logged(lambda h: h.create_from_numpy(np.ones((2, 3), np.float32))),
+     f"{RUN} input 0 (x): expected dtype float64, got float32"),
+    (logged(holding(np.nan)),
+     f"{RUN} input 0 (x) holds NaN (first at index (1, 2)) before the run"),
+    (logged(out=holding(np.nan), adds=(True,)),
+     f"{RUN} output 0, which is added to, holds NaN (first at index (1, 2)) before the run"),
+    (logged(holding(0.0)),
+     f"{RUN} output 0 holds -inf (first at index (1, 2)) after the run; inputs were finite. The "
+     f"program:\n{LOG}"),
 ]  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from brainstorm.errors import HandlerValidationError, ValidationError
-from brainstorm.handlers import DebugHandler, NumpyHandler
+from brainstorm.handlers import NumpyHandler
 from brainstorm.optree import OPERATORS, Formula, Variable, evaluate, gradients, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.optree.nodes import build
@@ -169,53 +169,6 @@ def test_copies_of_handlers_start_without_memory(handler):
         a.fill(0)
         twin.run_program(program, [a], [a], [False])
         np.testing.assert_allclose(a, 2 * np.tanh(1), rtol=1e-6)
-
-
-# -- DebugHandler ----------------------------------------------------------------------------
-
-
-def wrong(x=(2, 3), out=(2, 3), accumulate=(False,), count=1):
-    """Return what runs a program with other arguments: shapes of ones, or functions."""
-
-    def run(debug):
-        program = linearise(fn.log(Variable((2, 3), name="x")))
-        arrays = [debug.ones(a) if isinstance(a, tuple) else a(debug) for a in (x, out)]
-        debug.run_program(program, arrays[:1] * count, arrays[1:], list(accumulate))
-
-    return run
-
-
-def holding(value):
-    """Return an array with a number in its second row."""
-    array = np.ones((2, 3), np.float32)
-    array[1, 2] = value
-    return lambda debug: debug.create_from_numpy(array)
-
-
-@pytest.mark.parametrize(
-    ("run", "text"),
-    [
-        (wrong(count=2), "'inputs': expected 1, as many as the program has, got 2"),
-        (wrong(accumulate=()), "'accumulate': expected 1, as many as the program has, got 0"),
-        (wrong((3, 2)), "input 0 (x): expected shape (2, 3), got (3, 2)"),
-        (wrong(out=(6,)), "output 0: expected shape (2, 3), got (6,)"),
-        (wrong(lambda debug: np.ones((2, 3), np.float32)),
-         "input 0 (x): expected an array of this handler (create_from_numpy makes one), got ndarr"),
-        (wrong(lambda debug: debug.create_from_numpy(np.ones((2, 3)))),
-         "input 0 (x): expected dtype float32, got float64"),
-        (wrong(holding(np.nan)), "input 0 (x) holds NaN (first at index (1, 2)) before the run"),
-        (wrong(out=holding(np.nan), accumulate=(True,)),
-         "output 0, which is added to, holds NaN (first at index (1, 2)) before the run"),
-        (wrong(holding(0.0)), "output 0 holds -inf (first at index (1, 2)) after the run; inputs "
-         "were finite. The program:\nv0 = input x"),
-    ],
-)  # fmt: skip
-def test_debug_handler_checks_programs(run, text):
-    debug = DebugHandler(NumpyHandler(np.float32, seed=1))
-    wrong()(debug)
-    start = "run_program(program, inputs, outputs, accumulate): "
-    with pytest.raises(HandlerValidationError, match=f"^{re.escape(start + text)}"):
-        run(debug)
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4), (1, 3, 4), (4, 3), (3, 1)])

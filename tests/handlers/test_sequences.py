@@ -82,6 +82,14 @@ def enumerate_paths(x, labels):
     return -np.log(total), p - by_class / total
 
 
+def ctc(handler, x, labels, mask=None):
+    """Return loss and derivatives of sequences (T, B, K)."""
+    loss, deltas = handler.zeros((x.shape[1], 1)), handler.ones(x.shape)
+    given = None if mask is None else on(handler, mask)
+    handler.ctc_loss(on(handler, x), on(handler, labels), given, loss, deltas)
+    return handler.get_numpy_copy(loss)[:, 0], handler.get_numpy_copy(deltas)
+
+
 CTC_CASES = {
     "one step": ([[1], []], [1, 1]),
     "repetitions": ([[1, 1], [2, 1], [2, 2], []], [4, 4, 4, 4]),
@@ -100,13 +108,11 @@ def test_ctc_loss_is_the_sum_over_all_paths(handler, case):
     x, padded = RND.normal(size=(T, B, 3)), np.zeros((T, B, 1))
     for b, sequence in enumerate(labels):
         padded[: len(sequence), b, 0] = sequence
-    loss, deltas = handler.zeros((B, 1)), handler.zeros(x.shape)
-    given = None if mask.all() else on(handler, mask[:, :, None])
-    handler.ctc_loss(on(handler, x), on(handler, padded), given, loss, deltas)
+    losses, deltas = ctc(handler, x, padded, None if mask.all() else mask[:, :, None])
     for b, sequence in enumerate(labels):
         expected, derivatives = enumerate_paths(x[mask[:, b], b], sequence)
-        np.testing.assert_allclose(handler.get_numpy_copy(loss)[b, 0], expected, rtol=1e-5)
-        got = handler.get_numpy_copy(deltas)[:, b]
+        np.testing.assert_allclose(losses[b], expected, rtol=1e-5)
+        got = deltas[:, b]
         np.testing.assert_allclose(got[mask[:, b]], derivatives, rtol=1e-4, atol=1e-6)
         assert not got[~mask[:, b]].any()
 
@@ -116,44 +122,33 @@ def test_labels_that_do_not_fit_have_an_infinite_loss_and_no_deltas(dtype):
     handler = NumpyHandler(dtype)
     labels = np.zeros((3, 3, 1), dtype)
     labels[:, 0, 0], labels[:2, 1, 0], labels[:2, 2, 0] = (1, 2, 2), (1, 1), (1, 2)
-    loss, deltas = handler.zeros((3, 1)), handler.ones((3, 3, 4))
-    x = on(handler, RND.normal(size=(3, 3, 4)))
-    handler.ctc_loss(x, labels, None, loss, deltas)
-    np.testing.assert_array_equal(np.isinf(loss[:, 0]), [True, False, False])
+    losses, deltas = ctc(handler, RND.normal(size=(3, 3, 4)), labels)
+    np.testing.assert_array_equal(np.isinf(losses), [True, False, False])
     assert not deltas[:, 0].any()
     assert np.isfinite(deltas).all()
 
 
 @pytest.mark.parametrize("wrong", [4.0, 1e30, -1.0, np.nan])
 def test_labels_that_are_no_classes_have_no_loss(kind, wrong):
-    handler = kind(seed=1)
     labels = np.array([[[1.0], [1], [2]], [[wrong], [2], [0]], [[0], [0], [wrong]]])
-    x, loss = on(handler, RND.normal(size=(3, 3, 4))), handler.zeros((3, 1))
-    deltas = handler.zeros((3, 3, 4))
-    handler.ctc_loss(x, on(handler, labels), None, loss, deltas)
-    found = [handler.get_numpy_copy(array) for array in (loss[:, 0], deltas)]
-    assert np.isnan(found[0]).tolist() == [True, False, False]  # after a 0 anything may follow
-    assert np.isnan(found[1]).all(axis=(0, 2)).tolist() == [True, False, False]
-    assert np.isfinite(found[1][:, 1:]).all()
+    losses, deltas = ctc(kind(seed=1), RND.normal(size=(3, 3, 4)), labels)
+    assert np.isnan(losses).tolist() == [True, False, False]  # after a 0 anything may follow
+    assert np.isnan(deltas).all(axis=(0, 2)).tolist() == [True, False, False]
+    assert np.isfinite(deltas[:, 1:]).all()
 
 
 def test_a_number_that_is_added_to_all_scores_has_no_effect_on_ctc(kind):
     handler, labels = kind(seed=1), np.zeros((6, 2, 1))
     labels[:2, :, 0] = [[1, 3], [2, 3]]
-    x, found = np.round(RND.normal(size=(6, 2, 4)) * 32) / 32, []  # exact also if 2**17 is added
-    for scores in (x, x + 2**17):
-        loss, deltas = handler.zeros((2, 1)), handler.zeros((6, 2, 4))
-        handler.ctc_loss(on(handler, scores), on(handler, labels), None, loss, deltas)
-        found += [handler.get_numpy_copy(loss), handler.get_numpy_copy(deltas)]
-    np.testing.assert_allclose(found[2], found[0], rtol=1e-6)
-    np.testing.assert_allclose(found[3], found[1], atol=1e-6)
+    x = np.round(RND.normal(size=(6, 2, 4)) * 32) / 32  # exact also if 2**17 is added
+    (losses, deltas), (shifted, others) = (ctc(handler, x + n, labels) for n in (0, 2**17))
+    np.testing.assert_allclose(shifted, losses, rtol=1e-6)
+    np.testing.assert_allclose(others, deltas, atol=1e-6)
 
 
 def test_ctc_of_long_sequences_and_large_scores():
-    handler = NumpyHandler(np.float32)
-    labels = np.zeros((300, 2, 1), np.float32)
+    labels = np.zeros((300, 2, 1))
     labels[:40, :, 0] = RND.randint(1, 20, size=(40, 2))
-    loss, deltas = handler.zeros((2, 1)), handler.zeros((300, 2, 20))
-    handler.ctc_loss(on(handler, RND.normal(size=(300, 2, 20)) * 50), labels, None, loss, deltas)
-    assert np.isfinite(loss).all()
+    losses, deltas = ctc(NumpyHandler(np.float32), RND.normal(size=(300, 2, 20)) * 50, labels)
+    assert np.isfinite(losses).all()
     np.testing.assert_allclose(deltas.sum(axis=2), 0, atol=1e-4)

@@ -179,7 +179,9 @@ def transposed_convolution(c):
 
 def pooling(c):
     x, axes = c.x.reshape(-1, *c.x.shape[2:]), c.x.ndim - 3
-    window, options = each(c.kernel_size, axes), (sides(c.padding, axes), each(c.stride, axes))
+    window, stride = each(c.kernel_size, axes), each(c.stride, axes)
+    steps = zip(sides(c.padding, axes), stride, strict=True)
+    options = tuple((a, b + (s - 1) * c.ceil_mode) for (a, b), s in steps), stride
     zeros = np.zeros((len(x), *c.out_shape[2:]))
     if c.type == "avg":
         return avg_forward(x, window, zeros, *options).reshape(c.out_shape)

@@ -4,6 +4,7 @@ A call is of a kernel, ``f(void **pointers, int64_t *numbers)``, or executes a p
 ``int f(primitive, stream, int count, arguments)``, which returns 0 on success. It keeps objects
 created for it alive, but not the arrays of the operation, which the owner of the call must keep.
 """
+# ruff: noqa: D102 (documented in the base class, or in `Kernel`)
 
 from __future__ import annotations
 
@@ -92,9 +93,9 @@ class Kernel(Call):
         self._arguments = start, start + self._places * self._words.itemsize
 
     @property
-    def places(self) -> list[int]:
+    def places(self) -> np.ndarray:
         """The addresses of its data."""
-        return self._words[: self._places].tolist()
+        return self._words[: self._places]
 
     @property
     def numbers(self) -> list[int]:
@@ -107,7 +108,6 @@ class Kernel(Call):
         return self._function, self.numbers, self._places
 
     def record(self) -> Record:
-        """Return it as a record for `Replay`."""
         return KERNEL, self._function, *self._arguments, 0, 0, 0
 
     def copy(self) -> Kernel:
@@ -120,7 +120,6 @@ class Kernel(Call):
         return [(self._arguments[0] + i * size, 0) for i in range(self._places)]
 
     def __call__(self) -> None:
-        """Execute it."""
         callable_at(self._function)(*self._arguments)
 
 
@@ -158,19 +157,16 @@ class Execution(Call):
         self._arguments = *where, len(given), address_of(self._passed)
 
     @property
-    def places(self) -> list[int]:
-        """The addresses of its data."""
-        return [where for _, where in self._made_of[3].values()]
+    def places(self) -> np.ndarray:
+        return np.array([where for _, where in self._made_of[3].values()], np.int64)
 
     @property
     def form(self) -> Any:
-        """See `Kernel`."""
         given = self._made_of[3]
         layouts = [layout.value for layout, _ in given.values()]
         return self._arguments[:2], tuple(given), layouts, self.threads
 
     def record(self) -> Record:
-        """Return it as a record for `Replay`."""
         return PRIMITIVE, self._library.execute, *self._arguments, self.threads
 
     def copy(self) -> Execution:
@@ -182,7 +178,6 @@ class Execution(Call):
         return [(memory.address, self._library.data_setter) for memory in self._memories]
 
     def __call__(self) -> None:
-        """Execute it."""
         self._library.use_threads(self.threads)
         if status := callable_at(self._library.execute, _PRIMITIVE_TYPE)(*self._arguments):
             raise self.failure(status)

@@ -29,7 +29,8 @@ DISTRIBUTION = "onednn-cpu-gomp"
 
 _CPU, _IN_ORDER, _IMPLEMENTATION = 1, 1, 8
 _HANDLE = (c_void_p,)
-_GEOMETRY = (c_void_p,) * 4
+#: Where the pointer to the new object is stored, and the engine.
+_ON = (c_void_p, c_void_p)
 #: Function -> types of the arguments; all return a status except those in `_RESULTS`.
 PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "dnnl_version": (),
@@ -61,30 +62,15 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "dnnl_primitive_execute": (c_void_p, c_void_p, c_int, c_void_p),
     "dnnl_matmul_primitive_desc_create": (c_void_p,) * 7,
     "dnnl_reorder_primitive_desc_create": (c_void_p,) * 6,
-    "dnnl_convolution_forward_primitive_desc_create": (
-        *(c_void_p, c_void_p, c_int, c_int),
-        *(c_void_p,) * 4,
-        *(*_GEOMETRY, c_void_p),
-    ),
-    "dnnl_convolution_backward_data_primitive_desc_create": (
-        *(c_void_p, c_void_p, c_int),
-        *(c_void_p,) * 3,
-        *(*_GEOMETRY, c_void_p, c_void_p),
-    ),
-    "dnnl_convolution_backward_weights_primitive_desc_create": (
-        *(c_void_p, c_void_p, c_int),
-        *(c_void_p,) * 4,
-        *(*_GEOMETRY, c_void_p, c_void_p),
-    ),
+    # What is to be computed; layouts, strides, dilations, paddings, a description, and attributes.
+    "dnnl_convolution_forward_primitive_desc_create": (*_ON, c_int, c_int, *(c_void_p,) * 9),
+    "dnnl_convolution_backward_data_primitive_desc_create": (*_ON, c_int, *(c_void_p,) * 9),
+    "dnnl_convolution_backward_weights_primitive_desc_create": (*_ON, c_int, *(c_void_p,) * 10),
 }
 
 
-class _Version(ctypes.Structure):
-    _fields_ = [("major", c_int), ("minor", c_int), ("patch", c_int)]
-
-
 _RESULTS: dict[str, Any] = {
-    "dnnl_version": ctypes.POINTER(_Version),
+    "dnnl_version": ctypes.POINTER(c_int * 3),
     "dnnl_memory_desc_get_size": c_size_t,
     "dnnl_primitive_desc_query_md": c_void_p,
 }
@@ -160,16 +146,14 @@ class Library:
                 function.argtypes, function.restype = types, _RESULTS.get(name, c_int)
         except (OSError, AttributeError) as error:
             raise MissingDependencyError(f"{path}: {error}") from None
-        found = self._library.dnnl_version().contents
-        self.version = f"{found.major}.{found.minor}.{found.patch}"
-        if found.major != 3:
+        numbers = [*self._library.dnnl_version().contents]
+        self.version = ".".join(map(str, numbers))
+        if numbers[0] != 3:
             raise MissingDependencyError(f"{path}: expected oneDNN 3, got {self.version}")
         # oneDNN divides its work among all the threads that it asks for: there must not be fewer.
         names = "omp_set_num_threads", "omp_set_dynamic"
         self._setters = [getattr(self._library, name, None) for name in names]
-        self.thread_setters = [
-            ctypes.cast(f, c_void_p).value or 0 if f else 0 for f in self._setters
-        ]
+        self.thread_setters = [_address(setter) for setter in self._setters]
         self.most_threads = getattr(self._library, "omp_get_thread_limit", _many)()
         if getattr(self._library, "omp_get_max_active_levels", _many)() < 1:
             self.most_threads = 1
@@ -180,12 +164,8 @@ class Library:
             self.engine = self.create("dnnl_engine", _CPU, 0)
         except UnsupportedError as error:
             raise MissingDependencyError(f"{path}: {error}") from None
-        execute, move = (
-            self._library.dnnl_primitive_execute,
-            self._library.dnnl_memory_set_data_handle,
-        )
-        self.execute = ctypes.cast(execute, c_void_p).value or 0
-        self.data_setter = ctypes.cast(move, c_void_p).value or 0
+        self.execute = _address(self._library.dnnl_primitive_execute)
+        self.data_setter = _address(self._library.dnnl_memory_set_data_handle)
 
     def __str__(self) -> str:
         return f"oneDNN {self.version} ({self.path})"
@@ -254,6 +234,11 @@ class Library:
     def size(self, memory_description: Any) -> int:
         """Return the number of bytes for a memory descriptor."""
         return self._library.dnnl_memory_desc_get_size(memory_description)
+
+
+def _address(function: Any) -> int:
+    """Return the address of a C function; 0 if there is none."""
+    return ctypes.cast(function, c_void_p).value or 0
 
 
 def sizes(numbers: Any) -> ctypes.Array[c_int64]:

@@ -114,9 +114,7 @@ class Primitives:
     def choose_threads(self, flop: int, numbers: int) -> None:
         """Let the next primitives and calls use all threads, or one if there is little to do.
 
-        Args:
-            flop: Number of floating-point operations.
-            numbers: Number of values read and written.
+        That is decided by the operations, and by the numbers that are read and written.
         """
         self.used_threads = self.threads if flop + PER_NUMBER * numbers >= PARALLEL_WORK else 1
         self.library.use_threads(self.used_threads)
@@ -229,12 +227,7 @@ class Primitives:
         return target
 
     def call(self, primitive: Primitive, arguments: Mapping[int, Placed]) -> Execution:
-        """Return the call of a primitive.
-
-        Args:
-            primitive: The primitive.
-            arguments: Number of the argument to (layout, address).
-        """
+        """Return the call of a primitive with arguments by number."""
         library, given = self.library, dict(arguments)
         layout = primitive.layout(SCRATCHPAD_LAYOUT)
         if library.size(layout):

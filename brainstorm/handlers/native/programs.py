@@ -16,20 +16,13 @@ from brainstorm.handlers import compiler
 from brainstorm.handlers.bound_program import Loops
 from brainstorm.handlers.executor import Executor
 from brainstorm.handlers.native.calls import Kernel
-from brainstorm.handlers.numpy_memory import address_of
-from brainstorm.optree.loops import Loop
 from brainstorm.optree.program import Step
 from brainstorm.optree.render_c import render_kernel
 from brainstorm.utils import Array
 
 
 def numpy_calls(step: Step, *arrays: Array) -> list[Callable[[], None]]:
-    """Return the call of NumPy's function for a step that is not a loop.
-
-    Args:
-        step: The step.
-        *arrays: Its operands and its result.
-    """
+    """Return the call of NumPy's function for a step that is not a loop, of operands and result."""
     *operands, out = arrays
     call = functools.partial(_quietly, step.operator.numpy, *operands, out=out, **step.params)
     return [call]
@@ -62,22 +55,17 @@ class NativeExecutor(Executor):
     ) -> list[Any]:
         """Return calls that compute the outputs as if all inputs were read before any is written.
 
-        Args:
-            inputs: One array per input of the program, of its shape.
-            outputs: One array per output.
-            accumulate: For each output, whether to add to its content.
+        See `Executor.bound` for arguments and errors.
 
         Raises:
-            HandlerValidationError: If an array has another shape.
             MissingDependencyError: If there is no compiler.
-            NotRenderableError: If an array's element type does not exist in C.
         """
-        given = [address_of(array) for array in (*inputs, *outputs)]
-        bound = self.bound(inputs, outputs, accumulate, given)
+        bound = self.bound(inputs, outputs, accumulate)
         calls: list[Any] = []
-        for part, places in bound.placed(given):
+        for part, places in bound.placed((*inputs, *outputs)):
             if isinstance(part, Loops):
-                function = _function(part.loops)
+                text = functools.partial(render_kernel, part.loops, "kernel")
+                function = compiler.load_once(part.loops, text, "kernel")
                 calls.append(Kernel(function, places, part.numbers, bound.buffers))
             else:
                 for call in self._operation(part, *places):
@@ -89,11 +77,6 @@ class NativeExecutor(Executor):
 
     def source(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> str:
         """Return the C text for arrays like these: all kernels, one after the other."""
-        given = [address_of(array) for array in (*inputs, *outputs)]
-        parts = self.bound(inputs, outputs, (False,) * len(outputs), given).parts
+        parts = self.bound(inputs, outputs, (False,) * len(outputs)).parts
         kernels = [part.loops for part in parts if isinstance(part, Loops)]
         return "\n".join(render_kernel(loops, "kernel") for loops in kernels)
-
-
-def _function(loops: tuple[Loop, ...]) -> int:
-    return compiler.load_once(loops, lambda: render_kernel(loops, "kernel"), "kernel")

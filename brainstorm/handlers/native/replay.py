@@ -3,6 +3,7 @@
 A loop has the calls of one iteration; before each, the C function moves all addresses one step
 further. Without a C compiler the calls are made one by one from Python, and there are no loops.
 """
+# ruff: noqa: D102 (the methods of `Loop` are documented in `Call`)
 
 from __future__ import annotations
 
@@ -80,12 +81,7 @@ def _words(rows: Iterable[Sequence[int]]) -> np.ndarray:
 
 
 class Replay:
-    """Executes calls in order; with a C compiler by one C function.
-
-    Args:
-        calls: The calls, which are kept.
-        library: The library of the primitives among them.
-    """
+    """Executes calls, which it keeps, in order; with a C compiler by one C function."""
 
     def __init__(self, calls: Sequence[Call], library: Library | None = None) -> None:
         self.calls = list(calls)
@@ -143,7 +139,7 @@ class Loop(Call):
     """
 
     def __init__(
-        self, calls: Sequence[Kernel | Execution], steps: Sequence[Sequence[int]], iterations: int,
+        self, calls: Sequence[Kernel | Execution], steps: Sequence[np.ndarray], iterations: int,
         keep: Any, library: Library | None,
     ) -> None:  # fmt: skip
         self.calls, self.keep = calls, keep
@@ -162,11 +158,9 @@ class Loop(Call):
         self._alone = Replay([self], library)
 
     def record(self) -> Record:
-        """Return it as a record for `Replay`."""
         return LOOP, 0, address_of(self._loop), 0, 0, 0, 0
 
     def __call__(self) -> None:
-        """Execute it."""
         self._alone()
 
 
@@ -188,11 +182,8 @@ def as_loop(
             return None
         if not a.form == b.form == c.form:
             return None
-        steps.append([later - place for place, later in zip(a.places, b.places, strict=True)])
-        reached = [
-            place + (iterations - 1) * step for place, step in zip(a.places, steps[-1], strict=True)
-        ]
-        if reached != c.places:
+        steps.append(b.places - a.places)
+        if (a.places + (iterations - 1) * steps[-1] != c.places).any():
             return None
     if not len(first) == len(second) == len(last) or not first:
         return None

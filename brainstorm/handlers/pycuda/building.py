@@ -124,9 +124,7 @@ class Building:
 
         If it computes a product, that is given as well.
         """
-        read, written = (
-            [byte_span(array.address, array.shadow) for array in given] for given in (reads, arrays)
-        )
+        read, written = ([byte_span(array.shadow) for array in given] for given in (reads, arrays))
         self.pieces.append(Piece(read, written, launch=launch, product=product))
 
     def program(

@@ -284,7 +284,7 @@ class Device:
         if not array.size:
             return np.empty(array.shape, array.dtype)
         # All bytes from the first to the last one, which contain the array with its strides.
-        start, stop = byte_span(array.address, array)
+        start, stop = byte_span(array.shadow)
         memory = np.empty(stop - start, np.uint8)
         guarded("copying to the host", load_driver().memcpy_dtoh, memory, start)
         place = array.address - start

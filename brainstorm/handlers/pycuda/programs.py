@@ -41,10 +41,9 @@ class DeviceExecutor(Executor):
             HandlerValidationError: An array has another shape than the program.
         """
         read, written = ([array.shadow for array in arrays] for arrays in (inputs, outputs))
-        given = [array.address for array in (*inputs, *outputs)]
-        bound = self.bound(read, written, tuple(map(bool, accumulate)), given)
+        bound = self.bound(read, written, tuple(map(bool, accumulate)))
         build.kept.append(bound)
-        for part, places in bound.placed(given):
+        for part, places in bound.placed((*read, *written)):
             if isinstance(part, Loops):
                 build.pieces += [Piece.of_loop(walk) for walk in walks_of(part, places)]
             else:

@@ -14,10 +14,10 @@ def native_calls(handler, name, arguments):
 
 
 def check(handler, name, arguments, rtol=1e-5, atol=None, strided=False, is_native=True):
-    """Compare a call with the reference, and return what it comes down to."""
+    """Compare a call with the reference, and return what it comes down to, which is native."""
     call = Invocation(handler, arguments, strided=strided)
     calls = native_calls(handler, name, call.values)
-    assert (calls is not None) == is_native, f"{arguments}"
+    assert calls is not None or not is_native, f"{arguments}"
     call.run()
     for written, expected in arguments.expected().items():
         text = f"{arguments}: {written}"

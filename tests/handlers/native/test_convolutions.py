@@ -133,16 +133,6 @@ def test_a_convolution_is_tried_once_before_it_uses_bfloat16(half, monkeypatch):
     assert trial.call_count == 1
 
 
-def test_images_that_are_not_contiguous(native):
-    wide = np.ones((2, 8, 8, 6), np.float32)
-    w, out = np.ones((4, 3, 3, 3), np.float32), np.zeros((2, 6, 6, 4), np.float32)
-    arguments = {"inputs": wide[..., 1:4], "weights": w, "bias": None, "outputs": out,
-                 "padding": 0, "stride": (1, 1)}  # fmt: skip
-    assert native_calls(native, "conv2d_forward_batch", arguments) is None
-    native.conv2d_forward_batch(**arguments)
-    np.testing.assert_array_equal(out, np.full_like(out, 27))
-
-
 @pytest.mark.parametrize("name", OPERATIONS[:2])
 def test_a_second_call_creates_nothing(native, counted, name):
     for example in range(4):

@@ -16,6 +16,7 @@ from brainstorm.layers import FullyConnected
 from brainstorm.optree import Variable, formula, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.testing import check_handler, handler_harness
+from tests.handlers.native.lowered import native_calls
 from tests.handlers.running import in_threads, needs_compiler, traced
 from tests.networks import batch_for, trainable
 
@@ -47,12 +48,22 @@ def test_info(native, monkeypatch):
     assert native.info()["op-trees"] == native.info()["pooling"] == missing
 
 
-@pytest.mark.parametrize("threads", [0, -1, 1.5, "two", True, 4097])
-def test_threads_that_are_no_number(threads):
-    with pytest.raises(
-        HandlerValidationError, match="expected an integer from 1 to 4096 or None, got "
-    ):
-        NativeHandler(threads=threads)
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        *(({"threads": n}, r"^NativeHandler\(threads\): expected an integer from 1 to 4096 or None")
+          for n in (0, -1, 1.5, "two", True, 4097)),
+        ({"compute": "fp8"},
+         r"^NativeHandler\(compute\): expected 'float32' or 'bf16', got 'fp8'$"),
+        ({"compute": "bf16"},
+         r"float32, but BRAINSTORM_ONEDNN is off\. Use compute='float32'\.$"),
+        ({"compute": "bf16", "dtype": np.float64}, "but the dtype is float64"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_options_that_are_refused(without, options, text):
+    with pytest.raises(HandlerValidationError, match=text):
+        NativeHandler(**options)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +105,23 @@ def test_shapes_that_do_not_fit_never_reach_native_code(native, name, arguments)
     given = dict(zip(parameters, arguments, strict=False))
     calls = traced(native, lambda: getattr(native, name)(**given))
     assert not any(isinstance(call, Call) for call in calls)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("conv2d_forward_batch",
+         {"weights": f(4, 3, 3, 3), "bias": None, "outputs": f(2, 6, 6, 4), "stride": (1, 1)}, 27),
+        ("avgpool2d_forward_batch",
+         {"window": (2, 2), "outputs": 0 * f(2, 4, 4, 3), "stride": (2, 2)}, 1),
+    ],
+)  # fmt: skip
+def test_images_that_are_not_contiguous_are_left_to_numpy(name, arguments, expected):
+    handler = NativeHandler(seed=1)
+    given = {"inputs": f(2, 8, 8, 6)[..., 1:4], "padding": 0, **arguments}
+    assert native_calls(handler, name, given) is None
+    getattr(handler, name)(**given)
+    np.testing.assert_array_equal(given["outputs"], expected)
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda h: pickle.loads(pickle.dumps(h))])

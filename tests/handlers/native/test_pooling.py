@@ -1,12 +1,11 @@
-"""Pooling and rows in C: against the reference, for both types, and where NumPy does it."""
+"""Pooling and rows in C: against the reference, for both types."""
 
 import numpy as np
 import pytest
 
-from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.testing.handler_arguments import Arguments
-from tests.handlers.native.lowered import check, check_random_calls, native_calls
+from tests.handlers.native.lowered import check, check_random_calls
 from tests.handlers.running import needs_compiler
 
 OPERATIONS = [f"{k}pool2d_{way}_batch" for k in ("max", "avg") for way in ("forward", "backward")]
@@ -31,15 +30,3 @@ def test_threads(name, threads, images):
     arguments = Arguments(name, 1, np.float32, fixed=sizes, large=True)
     (native,) = check(NativeHandler(threads=threads, seed=1), name, arguments)
     assert native.numbers[0] == threads
-
-
-def test_what_numpy_does(monkeypatch):
-    handler = NativeHandler(seed=1)
-    wide = np.ones((1, 4, 4, 3), np.float32)
-    out, expected = (np.zeros((1, 2, 2, 1), np.float32) for _ in range(2))
-    arguments = {"inputs": wide[..., 1:2], "window": (2, 2), "outputs": out, "padding": 0,
-                 "stride": (2, 2)}  # fmt: skip
-    assert native_calls(handler, "avgpool2d_forward_batch", arguments) is None
-    handler.avgpool2d_forward_batch(**arguments)
-    NumpyHandler(seed=1).avgpool2d_forward_batch(**{**arguments, "outputs": expected})
-    np.testing.assert_array_equal(out, expected)

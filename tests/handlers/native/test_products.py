@@ -344,20 +344,6 @@ def test_bfloat16_is_another_product_and_keeps_the_memory_in_float32(half, nativ
     assert again.info()["compute"] == "bf16"
 
 
-@pytest.mark.parametrize(
-    ("dtype", "compute", "text"),
-    [
-        (np.float32, "fp8",
-         r"^NativeHandler\(compute\): expected 'float32' or 'bf16', got 'fp8'$"),
-        (np.float32, "bf16", r"float32, but BRAINSTORM_ONEDNN is off\. Use compute='float32'\.$"),
-        (np.float64, "bf16", "but the dtype is float64"),
-    ],
-)  # fmt: skip
-def test_where_bfloat16_is_refused(without, dtype, compute, text):
-    with pytest.raises(HandlerValidationError, match=text):
-        NativeHandler(dtype, compute=compute)
-
-
 def test_a_cpu_without_bfloat16(native, monkeypatch):
     monkeypatch.setattr(products_module, "has_half_products", lambda library: False)
     with pytest.raises(HandlerValidationError, match=r"no code for it on this CPU \(it needs AMX"):
