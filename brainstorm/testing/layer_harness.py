@@ -291,10 +291,12 @@ class LayerHarness:
         """
         steps, batch, source = self.manager.sizes
         context: list[Array | None] = []
+        timed = [path for path in self.paths("inputs") if self.is_time_sized(path)]
+        timed = [path for path in timed if self._structures[path].time == "T"]
         for start, stop in [(0, first), *((t, t + 1) for t in range(first, steps))]:
             self.manager.resize(stop - start, batch, source)
             part = {
-                path: array[start:stop] if path in self._timed_inputs else array
+                path: array[start:stop] if path in timed else array
                 for path, array in values.items()
                 if start == 0 or not path.startswith("context.")
             }
@@ -311,11 +313,6 @@ class LayerHarness:
                 self.layer.forward_step(buffers, past)
             context = self.manager.get_context()
             yield stop
-
-    @property
-    def _timed_inputs(self) -> list[str]:
-        paths = [path for path in self.paths("inputs") if self.is_time_sized(path)]
-        return [path for path in paths if self._structures[path].time == "T"]
 
     def _do(self, method: str, *arguments: Any) -> None:
         """Run a pass, trace it, or replay its trace."""
