@@ -72,7 +72,6 @@ class LayerHarness:
         self.replayed: Iterator[Trace] | None = None
         self._streams: dict[Any, Any] = {}
         self._reference: LayerHarness | None = None
-        self._without_time: LayerHarness | None = None
 
     @property
     def buffers(self) -> BufferView:
@@ -87,7 +86,7 @@ class LayerHarness:
 
     def _resize(self, *sizes: int) -> None:
         self.manager.resize(*sizes)
-        self._reference = self._without_time = None  # so that twins have seen no other T and B
+        self._reference = None  # so that it has seen no other T and B
 
     @safe_repr
     def __repr__(self) -> str:
@@ -133,12 +132,11 @@ class LayerHarness:
         is_per_step = all(s.scales_with_time for s in (*layer.in_shapes.values(), *templates))
         if layer.time_coupled or not layer.in_shapes or not is_per_step:
             return None
-        if self._without_time is None:
-            shapes = {port: s.without_time() for port, s in layer.in_shapes.items()}
-            self._without_time = self._twin(shapes, self.handler)
-        self._without_time.checking = self.checking
-        self._without_time.resize(1, self.manager.batch_size)
-        return self._without_time
+        shapes = {port: s.without_time() for port, s in layer.in_shapes.items()}
+        twin = self._twin(shapes, self.handler)
+        twin.checking = self.checking
+        twin.resize(1, self.manager.batch_size)
+        return twin
 
     def at_step(self, values: Values, step: int) -> Values:
         """Return the values for one time step of buffers that grow with T; others unchanged."""
