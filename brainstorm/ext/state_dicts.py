@@ -230,9 +230,8 @@ def _rows(features: tuple[int, ...], array: np.ndarray, back: bool = False) -> n
 
 
 def _linear(layer: Any, tensors: _Tensors) -> Pairs:
-    given, wanted = (
-        shapes["default"].feature_shape for shapes in (layer.in_shapes, layer.out_shapes)
-    )
+    given = layer.in_shapes["default"].feature_shape
+    wanted = layer.out_shapes["default"].feature_shape
     rows, columns = product(wanted), product(given)
     weight = tensors.get("weight", (rows, columns), is_exact=False)
     yield "parameters.W", _rows(wanted, _rows(given, weight.T).T)
@@ -240,9 +239,8 @@ def _linear(layer: Any, tensors: _Tensors) -> Pairs:
 
 
 def _linear_back(layer: Any, get: Get) -> Pairs:
-    given, wanted = (
-        shapes["default"].feature_shape for shapes in (layer.in_shapes, layer.out_shapes)
-    )
+    given = layer.in_shapes["default"].feature_shape
+    wanted = layer.out_shapes["default"].feature_shape
     yield "weight", _rows(given, _rows(wanted, get("parameters.W"), back=True).T, back=True).T
     yield "bias", _rows(wanted, get("parameters.bias"), back=True)
 
