@@ -68,10 +68,9 @@ class Describable:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         _classes.add(cls.__name__, cls)
-        if "__init__" in vars(cls) and cls.__module__.startswith("brainstorm."):
-            setattr(cls, "__init__", checking(vars(cls)["__init__"]))  # noqa: B010 (for mypy)
-        if "set_state" in vars(cls) and cls.__module__.startswith("brainstorm."):
-            setattr(cls, "set_state", _restoring(vars(cls)["set_state"]))  # noqa: B010
+        for name, wrapped in (("__init__", checking), ("set_state", _restoring)):
+            if name in vars(cls) and cls.__module__.startswith("brainstorm."):
+                setattr(cls, name, wrapped(vars(cls)[name]))
 
     def __setattr__(self, name: str, value: Any) -> None:
         check_attribute(type(self), name, value)

@@ -10,24 +10,17 @@ import functools
 import os
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Renewed(Protocol):
-    """What has locks or other threads."""
-
-    def renew(self) -> Any:
-        """Replace them, in a forked process."""
-
-
-_owners: weakref.WeakSet[Renewed] = weakref.WeakSet()
+_owners: weakref.WeakSet[Any] = weakref.WeakSet()
 _forks = 0
 
 
-def renew_after_fork(owner: Renewed) -> None:
-    """Have an object renewed in forked processes, as long as it lives."""
+def renew_after_fork(owner: Any) -> None:
+    """Have ``owner.renew()`` called in forked processes, to replace its locks, while it lives."""
     _owners.add(owner)
 
 

@@ -21,13 +21,7 @@ from brainstorm.backend.shapeless import Shapeless
 from brainstorm.backend.tensors import Tensor
 from brainstorm.optree import Expression
 from brainstorm.optree import functions as fn
-from brainstorm.optree.shapes import Shape
 from brainstorm.optree.syntax import parts_of
-
-
-def _two_axes(shape: Shape) -> Shape:
-    """Return the shape of at least two axes: a column for one axis."""
-    return shape if len(shape) >= 2 else (*shape, 1, 1)[:2]
 
 
 class NeonTensor(Tensor):
@@ -98,7 +92,8 @@ class NeonBackend(Backend):
         values = np.asarray(values)
         if dtype is not None:
             values = _limited(values, real_type(dtype))
-        return super()._new(values.reshape(_two_axes(values.shape)), dtype, name)
+        shape = values.shape if values.ndim >= 2 else (*values.shape, 1, 1)[:2]  # a column
+        return super()._new(values.reshape(shape), dtype, name)
 
 
 def _creating(name: str) -> Callable[..., Tensor]:

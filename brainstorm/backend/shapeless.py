@@ -16,23 +16,19 @@ from brainstorm.errors import ValidationError
 from brainstorm.optree import Expression, Variable
 from brainstorm.optree.nodes import build
 from brainstorm.optree.shapes import Shape, broadcast_shapes
+from brainstorm.optree.syntax import Operators
 
 REMEDY = "Give it a shape: be.rand(shape), be.onehot(indices, axis, size)."
 #: A shape that only element-wise functions keep.
 PROBE = (2, 3)
 
 
-class Shapeless:
+class Shapeless(Operators):
     """An object that becomes a tree when a shape is known; operators work element by element.
 
     For one shape it is one tree, the result of `make`: random numbers that occur twice are the same
     numbers.
     """
-
-    __array_ufunc__ = None
-    __hash__ = object.__hash__
-    __array__ = Expression.__array__
-    __bool__ = Expression.__bool__
 
     def __init__(self, make: Callable[[Shape], Expression], what: str) -> None:
         self._make, self._what = make, what
@@ -44,6 +40,14 @@ class Shapeless:
     def __getattr__(self, name: str) -> Any:
         is_private = name.startswith("_")  # requested by incomplete copies
         raise AttributeError(name if is_private else f"{self!r} has no {name!r}. {REMEDY}")
+
+    @staticmethod
+    def _build(op: str, operands: tuple[Any, ...], options: Any = None) -> Any:
+        def node(*operands: Any) -> Any:
+            return build(op, operands)
+
+        node.__name__ = op
+        return combined(node, *operands)
 
     def of(self, shape: Shape) -> Expression:
         """Return the tree for a shape."""
@@ -84,23 +88,3 @@ def _require_elementwise(function: Any, first: Shapeless, operands: Any, options
         f"op-tree: expected a shape for {first!r} before {getattr(function, '__name__', 'it')} "
         f"changes it. {REMEDY}"
     )
-
-
-def _operator(name: str, reflected: bool = False) -> Any:
-    def node(*operands: Any) -> Any:
-        return build(name, operands)
-
-    node.__name__ = name
-
-    def method(self: Shapeless, *other: Any) -> Any:
-        return combined(node, *((*other, self) if reflected else (self, *other)))
-
-    return method
-
-
-for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or"):
-    _op = {"truediv": "div"}.get(_name, _name)
-    setattr(Shapeless, f"__{_name}__", _operator(_op))
-    setattr(Shapeless, f"__r{_name}__", _operator(_op, reflected=True))
-for _name in ("eq", "ne", "lt", "le", "gt", "ge", "neg", "abs", "invert"):
-    setattr(Shapeless, f"__{_name}__", _operator({"invert": "not"}.get(_name, _name)))

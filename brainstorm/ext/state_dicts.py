@@ -31,14 +31,11 @@ from brainstorm.utils import as_array, product
 
 __all__ = ["load_state_dict", "to_state_dict"]
 
-#: A function from a layer and the reader of its tensors to (path within the layer, values).
-Converter = Callable[[Any, "_Tensors"], Iterator[tuple[str, np.ndarray]]]
-
 #: Path within a layer to a copy of the values.
 Get = Callable[[str], np.ndarray]
 
-#: A function from a layer and its values to (name of a tensor, values).
-Writer = Callable[[Any, Get], Iterator[tuple[str, np.ndarray]]]
+#: Values, each with its path within a layer, or with the name of a tensor.
+Pairs = Iterator[tuple[str, np.ndarray]]
 
 
 def load_state_dict(
@@ -232,20 +229,18 @@ def _rows(features: tuple[int, ...], array: np.ndarray, back: bool = False) -> n
     return array[np.argsort(places) if back else places]
 
 
-def _linear(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]]:
-    given, wanted = (
-        shapes["default"].feature_shape for shapes in (layer.in_shapes, layer.out_shapes)
-    )
+def _linear(layer: Any, tensors: _Tensors) -> Pairs:
+    given = layer.in_shapes["default"].feature_shape
+    wanted = layer.out_shapes["default"].feature_shape
     rows, columns = product(wanted), product(given)
     weight = tensors.get("weight", (rows, columns), is_exact=False)
     yield "parameters.W", _rows(wanted, _rows(given, weight.T).T)
     yield "parameters.bias", _rows(wanted, tensors.get("bias", (rows,), np.zeros(rows), False))
 
 
-def _linear_back(layer: Any, get: Get) -> Iterator[tuple[str, np.ndarray]]:
-    given, wanted = (
-        shapes["default"].feature_shape for shapes in (layer.in_shapes, layer.out_shapes)
-    )
+def _linear_back(layer: Any, get: Get) -> Pairs:
+    given = layer.in_shapes["default"].feature_shape
+    wanted = layer.out_shapes["default"].feature_shape
     yield "weight", _rows(given, _rows(wanted, get("parameters.W"), back=True).T, back=True).T
     yield "bias", _rows(wanted, get("parameters.bias"), back=True)
 
@@ -279,7 +274,7 @@ _PLAIN = {
 }
 
 
-def _plain(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]]:
+def _plain(layer: Any, tensors: _Tensors) -> Pairs:
     for path, name, axis, value in _PLAIN[layer.type_name]:
         shape = layer.get_shape(path).feature_shape
         if axis is not None:
@@ -289,7 +284,7 @@ def _plain(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]]:
         yield path, array if axis is None else np.moveaxis(array, axis, -1)
 
 
-def _plain_back(layer: Any, get: Get) -> Iterator[tuple[str, np.ndarray]]:
+def _plain_back(layer: Any, get: Get) -> Pairs:
     for path, name, axis, _ in _PLAIN[layer.type_name]:
         yield name, get(path) if axis is None else np.moveaxis(get(path), -1, axis)
 
@@ -300,7 +295,7 @@ _GATES = {"Recurrent": "_", "Lstm": "ifzo", "Gru": "rzh"}
 _ACTIVATIONS = {"Recurrent": ("tanh", "rel", "relu"), "Lstm": ("tanh",), "Gru": ("tanh",)}
 
 
-def _recurrent(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]]:
+def _recurrent(layer: Any, tensors: _Tensors) -> Pairs:
     kind, gates = layer.type_name, _GATES[layer.type_name]
     _check_activation(layer)
     given, size = (shapes["default"].feature_size for shapes in (layer.in_shapes, layer.out_shapes))
@@ -318,7 +313,7 @@ def _recurrent(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]
             yield f"parameters.p{gate}", np.zeros((1, size))
 
 
-def _recurrent_back(layer: Any, get: Get) -> Iterator[tuple[str, np.ndarray]]:
+def _recurrent_back(layer: Any, get: Get) -> Pairs:
     kind, gates = layer.type_name, _GATES[layer.type_name]
     _check_activation(layer)
     if kind == "Lstm" and any(get(f"parameters.p{gate}").any() for gate in "ifo"):
@@ -358,7 +353,7 @@ def _attention_tensors(layer: Any) -> list[tuple[str, list[str], tuple[int, ...]
     ]
 
 
-def _attention(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]]:
+def _attention(layer: Any, tensors: _Tensors) -> Pairs:
     has_biases = tensors.any_of("in_proj_bias", "out_proj.bias")  # PyTorch has both or none
     for name, paths, shape in _attention_tensors(layer):
         zeros = np.zeros(shape) if "bias" in name and not has_biases else None
@@ -366,13 +361,13 @@ def _attention(layer: Any, tensors: _Tensors) -> Iterator[tuple[str, np.ndarray]
         yield from zip(paths, np.split(joined, len(paths)), strict=True)
 
 
-def _attention_back(layer: Any, get: Get) -> Iterator[tuple[str, np.ndarray]]:
+def _attention_back(layer: Any, get: Get) -> Pairs:
     for name, paths, _ in _attention_tensors(layer):
         yield name, np.concatenate([get(path) for path in paths])
 
 
-#: Type of a layer to the functions that read and write the tensors of its module.
-_MODULES: dict[str, tuple[Converter, Writer]] = {
+#: Type of a layer to the functions that yield its values, given tensors, and the other way round.
+_MODULES: dict[str, tuple[Callable[[Any, _Tensors], Pairs], Callable[[Any, Get], Pairs]]] = {
     "FullyConnected": (_linear, _linear_back),
     **dict.fromkeys(_PLAIN, (_plain, _plain_back)),
     **dict.fromkeys(_GATES, (_recurrent, _recurrent_back)),

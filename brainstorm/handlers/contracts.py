@@ -96,7 +96,7 @@ class Argument:
 
     def bounds(self, sizes: Mapping[str, Any]) -> tuple[int, int] | None:
         """Return the limits [low, high) of its elements; None: no limits."""
-        return None if self.high is None else (self.low, _evaluate(self.high, sizes))
+        return None if self.high is None else (self.low, evaluate(self.high, sizes))
 
     def is_absent(self, value: Any) -> bool:
         """Return whether it is optional and `value` is None or empty."""
@@ -168,7 +168,7 @@ class Contract:
                 self._bind_array(argument, values, sizes, origin)
         names = {**values, **sizes}
         for condition in self.where:
-            if not _evaluate(condition, names):
+            if not evaluate(condition, names):
                 used = [name for name in names if re.search(rf"\b{name}\b", condition)]
                 got = ", ".join(f"{name}={names[name]}" for name in used)
                 raise HandlerValidationError(
@@ -324,7 +324,8 @@ def _code(expression: str) -> CodeType:
     return compile(expression, "<contract>", "eval")
 
 
-def _evaluate(expression: str, names: Mapping[str, Any]) -> Any:
+def evaluate(expression: str, names: Mapping[str, Any]) -> Any:
+    """Return the value of an expression in a contract."""
     # The expression is in this library's source beside an operation: it is code, not data.
     return eval(_code(expression), {"__builtins__": {}, **_FUNCTIONS}, dict(names))
 
@@ -346,7 +347,7 @@ def _match(dims: tuple[str, ...], shape: Shape, sizes: Mapping[str, Any]) -> dic
         known = {**sizes, **new}
         if _SYMBOL.fullmatch(dim) and name not in known:
             new[name] = size
-        elif _evaluate(name, known) != size:
+        elif evaluate(name, known) != size:
             return None
     return new
 
@@ -362,7 +363,7 @@ def _spell(dims: tuple[str, ...], sizes: Mapping[str, Any]) -> str:
     parts = []
     for dim in dims:
         if all(symbol in sizes for symbol in _symbols(dim)) and _symbols(dim):
-            parts.append(f"{dim}={_evaluate(dim.lstrip('*'), sizes)}")
+            parts.append(f"{dim}={evaluate(dim.lstrip('*'), sizes)}")
         else:
             parts.append(dim)
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"

@@ -48,12 +48,10 @@ class Cursor:
         self.take(-size % multiple)
         return part
 
-    def expect(self, *choices: bytes) -> bytes:
-        """Return the next bytes, which must be one of these of equal length."""
-        found = self.take(len(choices[0]))
-        if found not in choices:
-            raise MalformedError(f"expected {choices[0]!r}, got {found!r}")
-        return found
+    def expect(self, wanted: bytes) -> None:
+        """Take the next bytes, which must be these."""
+        if (found := self.take(len(wanted))) != wanted:
+            raise MalformedError(f"expected {wanted!r}, got {found!r}")
 
     @property
     def left(self) -> int:

@@ -16,9 +16,9 @@ from brainstorm.optree.text import SHORT, as_formula, described
 
 
 def _operator_method(name: str, reflected: bool = False) -> Callable[[Any, Any], Any]:
-    def method(self: Syntax, other: Any) -> Any:
+    def method(self: Operators, other: Any) -> Any:
         # Python and NumPy would append sequences and arrays to the node, which is a tuple.
-        if not isinstance(other, (Syntax, numbers.Number, tuple, list, np.ndarray)):
+        if not isinstance(other, (Syntax, type(self), numbers.Number, tuple, list, np.ndarray)):
             return NotImplemented
         return self._build(name, (other, self) if reflected else (self, other))
 
@@ -26,15 +26,14 @@ def _operator_method(name: str, reflected: bool = False) -> Callable[[Any, Any],
     return method
 
 
-class Syntax:
-    """Operators, comparisons and indices of expressions: each builds a node."""
+class Operators:
+    """Operators and comparisons: each builds a node."""
 
     __array_ufunc__ = None  # NumPy scalars and arrays leave operators to this class
     __hash__ = object.__hash__
     __iter__: Any = None
     __contains__: Any = None
 
-    shape: Any
     #: Returns the node of an operator's name, operands and options.
     _build: Any
 
@@ -61,9 +60,6 @@ class Syntax:
     def __abs__(self) -> Any:
         return self._build("abs", (self,))
 
-    def __getitem__(self, index: Any) -> Any:
-        return slice_of(self, index)
-
     def __bool__(self) -> NoReturn:
         raise ValidationError(
             f"op-tree: expected a question about values to be asked after execution, but "
@@ -73,6 +69,15 @@ class Syntax:
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError("an op-tree holds no values: evaluate it to get an array")
+
+
+class Syntax(Operators):
+    """Operators and indices of expressions."""
+
+    shape: Any
+
+    def __getitem__(self, index: Any) -> Any:
+        return slice_of(self, index)
 
 
 def slice_of(x: Any, index: Any) -> Any:

@@ -34,17 +34,8 @@ def approx_fprime(
     Returns:
         An array of the shape of `x0`.
     """
-    x = np.array(x0, dtype=np.float64)
-    gradient = np.zeros_like(x)
-    for index in np.ndindex(*x.shape):
-        centre = x[index]
-        x[index] = centre + epsilon
-        above = float(f(x, *args))
-        x[index] = centre - epsilon
-        below = float(f(x, *args))
-        x[index] = centre
-        gradient[index] = (above - below) / (2 * epsilon)
-    return gradient
+    above, below = (_values_beside(x0, lambda x: f(x, *args), step) for step in (epsilon, -epsilon))
+    return np.asarray((above - below) / (2 * epsilon))
 
 
 def differentiate(
@@ -56,7 +47,10 @@ def differentiate(
         KinkError: The slope to the left and the slope to the right differ by more than the
             (relative and absolute) tolerance.
     """
-    left, right = (_one_sided(x0, f, step) for step in (-epsilon, epsilon))
+    centre = float(f(np.array(x0, dtype=np.float64)))
+    left, right = (
+        np.asarray((_values_beside(x0, f, step) - centre) / step) for step in (-epsilon, epsilon)
+    )
     rough = ~np.isclose(left, right, rtol=tolerance, atol=tolerance)
     if rough.any():
         index = tuple(int(i) for i in np.argwhere(rough)[0])
@@ -67,15 +61,16 @@ def differentiate(
     return (left + right) / 2
 
 
-def _one_sided(x0: np.ndarray, f: Callable[[np.ndarray], float], step: float) -> np.ndarray:
+def _values_beside(x0: np.ndarray, f: Callable[[np.ndarray], float], step: float) -> np.ndarray:
+    """Return ``f(x0 + e_i * step)`` for each element i."""
     x = np.array(x0, dtype=np.float64)
-    centre = float(f(x))
-    slopes = np.zeros_like(x)
+    values = np.zeros_like(x)
     for index in np.ndindex(*x.shape):
-        x[index] += step
-        slopes[index] = (float(f(x)) - centre) / step
-        x[index] = x0[index]
-    return slopes
+        centre = x[index]
+        x[index] = centre + step
+        values[index] = float(f(x))
+        x[index] = centre
+    return values
 
 
 def check_close(

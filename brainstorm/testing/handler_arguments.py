@@ -23,8 +23,8 @@ import numpy as np
 
 from brainstorm.errors import HandlerValidationError, ValidationError
 from brainstorm.handlers import Handler, NumpyHandler
-from brainstorm.handlers.argument_kinds import Margin, around, kept
-from brainstorm.handlers.contracts import Argument
+from brainstorm.handlers.argument_kinds import Margin, kept
+from brainstorm.handlers.contracts import Argument, evaluate
 from brainstorm.utils import Array
 
 #: The value of the memory around an array that is a slice of a wider one.
@@ -142,7 +142,7 @@ class Arguments:
         sizes.update(self._fixed)
         for condition in self.contract.where:
             if found := _DEFINITION.fullmatch(condition):
-                sizes[found[1]] = _evaluate(found[2], sizes)
+                sizes[found[1]] = evaluate(found[2], sizes)
             elif found := _REDUCTION.fullmatch(condition):
                 sizes[found[3]] = self._reduced(sizes[found[1]], sizes[found[2]])
         if any(isinstance(sizes[s], int) and sizes[s] < 1 for s in self._symbols()):
@@ -210,7 +210,7 @@ class Arguments:
         dims = argument.shapes[self.rng.integers(len(argument.shapes))]
         shape: list[int] = []
         for dim in dims:
-            size = _evaluate(dim.lstrip("*"), sizes)
+            size = evaluate(dim.lstrip("*"), sizes)
             shape += size if dim.startswith("*") else [size]
         turned = argument.transposed is not None and sizes[argument.transposed]
         return tuple(shape[::-1] if turned else shape)
@@ -305,11 +305,6 @@ class Invocation:
             return np.empty(0)
         whole = self.handler.get_numpy_copy(self._whole[name])
         return np.concatenate([whole[..., :2], whole[..., -3:]], axis=-1)
-
-
-def _evaluate(expression: str, names: Mapping[str, Any]) -> Any:
-    # From a contract, which is in this library's source beside an operation.
-    return eval(expression, {"__builtins__": {}, "around": around, "kept": kept}, dict(names))
 
 
 def _as_bound(shapes: Mapping[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:

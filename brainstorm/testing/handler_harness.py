@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import ValidationError, unknown
 from brainstorm.handlers import Handler
 from brainstorm.handlers.base_handler import check_is_handler
 from brainstorm.testing.gradients import PropertyError, check_close
 from brainstorm.testing.handler_arguments import Arguments, Invocation
+from brainstorm.testing.properties import chosen
 
 #: Number of calls of each operation per property.
 EXAMPLES = 12
@@ -35,10 +35,7 @@ class HandlerHarness:
         self.handler, self.seed = handler, seed
         self.contracts = Handler.operations()
         self.is_complete = operations is None
-        self.operations = list(self.contracts if operations is None else operations)
-        for name in self.operations:
-            if name not in self.contracts:
-                raise ValidationError(unknown("operation", name, self.contracts))
+        self.operations = chosen("operation", operations, self.contracts)
         self.is_host = issubclass(handler.array_type, np.ndarray)
         self.epsilon = float(np.finfo(handler.dtype).eps)
 

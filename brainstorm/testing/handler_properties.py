@@ -21,7 +21,7 @@ from brainstorm.handlers.base_images import ImageOperations
 from brainstorm.testing.gradients import check_close
 from brainstorm.testing.handler_arguments import BESIDE, Arguments, Invocation
 from brainstorm.testing.handler_harness import HandlerHarness
-from brainstorm.testing.properties import Properties
+from brainstorm.testing.properties import Properties, chosen
 
 #: Name of each property to the function that checks it.
 HANDLER_PROPERTIES = Properties()
@@ -44,7 +44,7 @@ def check_handler(
     Raises:
         PropertyError: The message names property, operation, argument, element and both numbers.
     """
-    names = HANDLER_PROPERTIES.chosen(properties)
+    names = chosen("property", properties, HANDLER_PROPERTIES)
     harness = HandlerHarness(handler, operations, seed)
     for name in names:
         HANDLER_PROPERTIES[name](harness)

@@ -72,7 +72,6 @@ class LayerHarness:
         self.replayed: Iterator[Trace] | None = None
         self._streams: dict[Any, Any] = {}
         self._reference: LayerHarness | None = None
-        self._without_time: LayerHarness | None = None
 
     @property
     def buffers(self) -> BufferView:
@@ -87,7 +86,7 @@ class LayerHarness:
 
     def _resize(self, *sizes: int) -> None:
         self.manager.resize(*sizes)
-        self._reference = self._without_time = None  # so that twins have seen no other T and B
+        self._reference = None  # so that it has seen no other T and B
 
     @safe_repr
     def __repr__(self) -> str:
@@ -133,12 +132,11 @@ class LayerHarness:
         is_per_step = all(s.scales_with_time for s in (*layer.in_shapes.values(), *templates))
         if layer.time_coupled or not layer.in_shapes or not is_per_step:
             return None
-        if self._without_time is None:
-            shapes = {port: s.without_time() for port, s in layer.in_shapes.items()}
-            self._without_time = self._twin(shapes, self.handler)
-        self._without_time.checking = self.checking
-        self._without_time.resize(1, self.manager.batch_size)
-        return self._without_time
+        shapes = {port: s.without_time() for port, s in layer.in_shapes.items()}
+        twin = self._twin(shapes, self.handler)
+        twin.checking = self.checking
+        twin.resize(1, self.manager.batch_size)
+        return twin
 
     def at_step(self, values: Values, step: int) -> Values:
         """Return the values for one time step of buffers that grow with T; others unchanged."""
@@ -291,10 +289,12 @@ class LayerHarness:
         """
         steps, batch, source = self.manager.sizes
         context: list[Array | None] = []
+        timed = [path for path in self.paths("inputs") if self.is_time_sized(path)]
+        timed = [path for path in timed if self._structures[path].time == "T"]
         for start, stop in [(0, first), *((t, t + 1) for t in range(first, steps))]:
             self.manager.resize(stop - start, batch, source)
             part = {
-                path: array[start:stop] if path in self._timed_inputs else array
+                path: array[start:stop] if path in timed else array
                 for path, array in values.items()
                 if start == 0 or not path.startswith("context.")
             }
@@ -311,11 +311,6 @@ class LayerHarness:
                 self.layer.forward_step(buffers, past)
             context = self.manager.get_context()
             yield stop
-
-    @property
-    def _timed_inputs(self) -> list[str]:
-        paths = [path for path in self.paths("inputs") if self.is_time_sized(path)]
-        return [path for path in paths if self._structures[path].time == "T"]
 
     def _do(self, method: str, *arguments: Any) -> None:
         """Run a pass, trace it, or replay its trace."""

@@ -26,7 +26,7 @@ from brainstorm.testing.layer_passes import (
     draw,
     run_passes,
 )
-from brainstorm.testing.properties import Properties
+from brainstorm.testing.properties import Properties, chosen
 from brainstorm.testing.traced import tell_could_be_traced
 
 #: T and B that properties are checked for.
@@ -80,7 +80,7 @@ def check_layer(
                 f"{in_shapes!r}."
             )
         layer = build_layer(layer, in_shapes)
-    names = LAYER_PROPERTIES.chosen(properties)
+    names = chosen("property", properties, LAYER_PROPERTIES)
     harness = LayerHarness(layer, handler, inputs)
     for size, name in itertools.product(sizes, names):
         harness.resize(*size)

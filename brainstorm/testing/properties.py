@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from brainstorm.errors import ValidationError, unknown
@@ -30,14 +30,15 @@ class Properties(dict[str, Property]):
         self[name] = check
         return function
 
-    def chosen(self, names: Iterable[str] | None) -> list[str]:
-        """Return the names of the properties to check, all of them for `None`.
 
-        Raises:
-            ValidationError: There is no such property.
-        """
-        chosen = list(self if names is None else names)
-        for name in chosen:
-            if name not in self:
-                raise ValidationError(unknown("property", name, self))
-        return chosen
+def chosen(kind: str, names: Iterable[str] | None, known: Mapping[str, Any]) -> list[str]:
+    """Return names of a kind, all that are known for `None`.
+
+    Raises:
+        ValidationError: One is not known.
+    """
+    found = list(known if names is None else names)
+    for name in found:
+        if name not in known:
+            raise ValidationError(unknown(kind, name, known))
+    return found

@@ -324,27 +324,24 @@ def test_early_stopping_keeps_the_best_network(scoring, measure):
     assert measure(labels, model.predict_proba(kept)) == pytest.approx(model.best_validation_score_)
 
 
-def test_early_stopping_keeps_the_best_network_where_the_epochs_are_over():
+@pytest.mark.parametrize(
+    ("scores", "tol", "best", "index"),
+    [
+        ([0.0, np.nan, 3.0, 1.0, 2.0], 1e-4, 3.0, 2),
+        ([0.0, 1.0, 2.0, 2.5, 2.0], 0.0, 2.5, 3),
+        ([0.0, 1.0, 2.0, 2.5, 2.0], 0.9, 2.0, 2),
+        ([0.0, 1.0, 2.0, 2.5, 2.0], 3.0, 1.0, 1),
+    ],
+)
+def test_the_best_score_is_that_of_the_network_where_the_epochs_are_over(scores, tol, best, index):
     def score(model, rows, labels):
         seen.append(model.network_.get("parameters"))
         return next(values)
 
-    values, seen = iter([0.0, np.nan, 3.0, 1.0, 2.0]), []
-    model = NetClassifier("F4", max_epochs=4, random_state=0, early_stopping=True, scoring=score)
-    model.fit(X, LABELS)
-    assert (model.n_iter_, model.best_validation_score_) == (4, 3.0)
-    np.testing.assert_array_equal(model.network_.get("parameters"), seen[2])
-
-
-@pytest.mark.parametrize(("tol", "best", "index"), [(0.0, 2.5, 3), (0.9, 2.0, 2), (3.0, 1.0, 1)])
-def test_the_best_score_is_that_of_the_network(tol, best, index):
-    def score(model, rows, labels):
-        seen.append(model.network_.get("parameters"))
-        return next(values)
-
-    values, seen = iter([0.0, 1.0, 2.0, 2.5, 2.0]), []
+    values, seen = iter(scores), []
     model = NetClassifier(**{**SMALL, "max_epochs": 4}, early_stopping=True, scoring=score, tol=tol)
-    assert model.fit(X, LABELS).best_validation_score_ == best
+    model.fit(X, LABELS)
+    assert (model.n_iter_, model.best_validation_score_) == (4, best)
     np.testing.assert_array_equal(model.network_.get("parameters"), seen[index])
 
 

@@ -89,59 +89,46 @@ def test_a_star_stands_for_the_names_of_tensors(net):
     assert (net.get("Gru.parameters.Rz") == 1).all()
 
 
+#: Layer to name in the state dict.
+NAMES = {"First": "fc", "Gru": "rnn", "C": "rnn"}
+
+
 @pytest.mark.parametrize(
-    ("state", "names", "message"),
+    ("state", "layers", "message"),
     [
-        ({}, {"First": "fc"}, r"First \(fc\): unknown tensor 'fc.weight'. There are none"),
-        (
-            {"fc.weigth": 1},
-            {"First": "fc"},
-            r"unknown tensor 'fc.weight'. Choices are: fc.weigth. Did you mean 'fc.weigth'\?$",
-        ),
-        (
-            {"fc.weight": np.ones((3, 5)), "fc.bias": np.ones(2)},
-            {"First": "fc"},
-            r"First.parameters.W: expected shape \(3, 4\), got \(3, 5\); First.parameters.bias: "
-            r"expected shape \(3,\), got \(2,\)\.$",
-        ),
-        ({**LINEAR, "fc.scale": 1}, {"First": "fc"}, "First: fc.scale is not used by this layer"),
-        (
-            {**LINEAR, "fc.bias": [1, np.nan, -1e39]},
-            {"First": "fc"},
-            r"First.parameters.bias: expected values that float32 can hold, at most 3.40282e.38\.$",
-        ),
-        ({**LINEAR, "fc.bias": [1, [2]]}, {"First": "fc"}, r"load_state_dict: First \(fc\): "),
+        ({}, ["First"], r"First \(fc\): unknown tensor 'fc.weight'. There are none"),
+        ({"fc.weigth": 1}, ["First"], r"unknown tensor 'fc.weight'. Choices are: fc.weigth. Did "
+         r"you mean 'fc.weigth'\?$"),
+        ({"fc.weight": np.ones((3, 5)), "fc.bias": np.ones(2)}, ["First"],
+         r"First.parameters.W: expected shape \(3, 4\), got \(3, 5\); First.parameters.bias: "
+         r"expected shape \(3,\), got \(2,\)\.$"),
+        ({**LINEAR, "fc.scale": 1}, ["First"], "First: fc.scale is not used by this layer"),
+        ({**LINEAR, "fc.bias": [1, np.nan, -1e39]}, ["First"],
+         r"First.parameters.bias: expected values that float32 can hold, at most 3.40282e.38\.$"),
+        ({**LINEAR, "fc.bias": [1, [2]]}, ["First"], r"load_state_dict: First \(fc\): "),
         *(
-            (gru(**{name: got}), {"Gru": "rnn"}, re.escape(f"rnn.{name}_l0: expected {expected}."))
+            (gru(**{name: got}), ["Gru"], re.escape(f"rnn.{name}_l0: expected shape {expected}."))
             for name, got, expected in [
-                ("weight_ih", (7, 3), "shape (6, 3), got (7, 3)"),
-                ("weight_hh", (), "shape (6, 2), got ()"),
-                ("bias_ih", (1,), "shape (6,), got (1,)"),
-                ("bias_hh", (), "shape (6,), got ()"),
+                ("weight_ih", (7, 3), "(6, 3), got (7, 3)"),
+                ("weight_hh", (), "(6, 2), got ()"),
+                ("bias_ih", (1,), "(6,), got (1,)"),
+                ("bias_hh", (), "(6,), got ()"),
             ]
         ),
-        (
-            {},
-            {"C": "rnn"},
-            r"C: no module of PyTorch for Clockwork, only for BatchNorm, Convolution1D.*, RMSNorm, "
-            r"Recurrent\.$",
-        ),
-        (
-            {},
-            {"First": "fc", "Gru": "rnn"},
-            r"^load_state_dict: First \(fc\): .*; Gru \(rnn\): unknown tensor 'rnn.bias_ih_l0'|"
-            r"Gru \(rnn\): unknown tensor 'rnn.weight_ih_l0'",
-        ),
-        (LINEAR, {"First": "fc", "Gru": "rnn"}, "Gru"),
-        ({**LINEAR, "fc.bias": np.ones(1, complex)}, {"First": "fc"}, "real numbers, got complex"),
-        ({**LINEAR, "fc.bias": ["2"]}, {"First": "fc"}, "fc.bias: expected real numbers, got <U1"),
-        ({**LINEAR, 1: 2}, {"First": "fc"}, "expected names of tensors, got 1"),
+        ({}, ["C"], r"C: no module of PyTorch for Clockwork, only for BatchNorm, Convolution1D.*, "
+         r"RMSNorm, Recurrent\.$"),
+        ({}, ["First", "Gru"], r"^load_state_dict: First \(fc\): .*; Gru \(rnn\): unknown tensor "
+         r"'rnn.bias_ih_l0'|Gru \(rnn\): unknown tensor 'rnn.weight_ih_l0'"),
+        (LINEAR, ["First", "Gru"], "Gru"),
+        ({**LINEAR, "fc.bias": np.ones(1, complex)}, ["First"], "real numbers, got complex"),
+        ({**LINEAR, "fc.bias": ["2"]}, ["First"], "fc.bias: expected real numbers, got <U1"),
+        ({**LINEAR, 1: 2}, ["First"], "expected names of tensors, got 1"),
     ],
-)
-def test_differences_are_listed_and_nothing_is_changed(net, state, names, message):
+)  # fmt: skip
+def test_differences_are_listed_and_nothing_is_changed(net, state, layers, message):
     before = net.get("parameters")
     with pytest.raises(NetworkValidationError, match=message):
-        load_state_dict(net, state, names)
+        load_state_dict(net, state, {layer: NAMES[layer] for layer in layers})
     np.testing.assert_array_equal(net.get("parameters"), before)
 
 
@@ -177,28 +164,6 @@ NORM = dict.fromkeys(("rnn.weight", "rnn.bias", "rnn.running_mean"), np.ones(3))
 def test_what_a_layer_cannot_take_is_named(layer, features, state, message):
     with pytest.raises(NetworkValidationError, match=f"{re.escape(message)}$"):
         load_state_dict(network(layer, features), state, {layer.layer.name: "rnn"})
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "FullyConnected of images",
-        "Convolution2D in groups",
-        "BatchNorm",
-        "Embedding",
-        "Lstm",
-        "MultiHeadSelfAttention",
-    ],
-)
-def test_every_tensor_needs_its_number_of_axes(kind):
-    make, features = KINDS[kind]
-    net, layer = network(make(), features), kind.partition(" ")[0]
-    state = to_state_dict(net, {layer: "m"})
-    for name, array in state.items():
-        text = f"{layer} (m): {name}: expected shape {array.shape}, got {{}}."
-        for wrong in (np.float32(1), array[None]):
-            with pytest.raises(NetworkValidationError, match=re.escape(text.format(wrong.shape))):
-                load_state_dict(net, {**state, name: wrong}, {layer: "m"})
 
 
 def test_nan_is_a_value_like_others(net):
@@ -274,6 +239,18 @@ def test_what_is_written_is_read_again(kind, prefix):
     np.testing.assert_array_equal(same.get("parameters"), net.get("parameters"))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_tensor_needs_its_number_of_axes(kind):
+    make, features = KINDS[kind]
+    net, layer = network(make(), features), kind.partition(" ")[0]
+    state = to_state_dict(net, {layer: "m"})
+    for name, array in state.items():
+        text = f"{layer} (m): {name}: expected shape {array.shape}, got {{}}."
+        for wrong in (np.float32(1), array[None]):
+            with pytest.raises(NetworkValidationError, match=re.escape(text.format(wrong.shape))):
+                load_state_dict(net, {**state, name: wrong}, {layer: "m"})
+
+
 @pytest.mark.parametrize("kind", ["Recurrent", "Lstm", "Gru", "MultiHeadSelfAttention"])
 def test_of_two_biases_there_are_both_or_none(kind):
     make, features = KINDS[kind]
@@ -303,30 +280,20 @@ def test_tensors_are_copies_in_the_order_of_the_names():
 
 
 @pytest.mark.parametrize(
-    ("layers", "names", "message"),
+    ("layers", "message"),
     [
-        (
-            [bl.Lstm(2, name="Lstm")],
-            {"Lstm": "rnn"},
-            r"^to_state_dict: Lstm \(rnn\): its peepholes \(pi, pf, po\) are not 0; PyTorch has "
-            r"none\.$",
-        ),
-        ([bl.Gru(2, "rel", name="Gru")], {"Gru": "rnn"}, r"is 'rel', that of PyTorch 'tanh'\.$"),
-        (
-            [bl.MultiHeadSelfAttention(2, 6, name="A")],
-            {"A": "mha"},
-            r"A \(mha\): its size is 6, that of its input 4; those of PyTorch are equal\.$",
-        ),
-        ([bl.Clockwork(2, name="C")], {"C": "c"}, "no module of PyTorch for Clockwork, only for"),
-        (
-            [bl.FullyConnected(4, name="A"), bl.FullyConnected(4, name="B")],
-            {"A": "fc", "B": "fc"},
-            "B: another layer is written to fc.weight, too; B: another layer is written to fc.bias",
-        ),
+        ([bl.Lstm(2)], r"^to_state_dict: Lstm \(m\): its peepholes \(pi, pf, po\) are not 0; "
+         r"PyTorch has none\.$"),
+        ([bl.Gru(2, "rel")], r"is 'rel', that of PyTorch 'tanh'\.$"),
+        ([bl.MultiHeadSelfAttention(2, 6, name="A")],
+         r"A \(m\): its size is 6, that of its input 4; those of PyTorch are equal\.$"),
+        ([bl.Clockwork(2)], "no module of PyTorch for Clockwork, only for"),
+        ([bl.FullyConnected(4, name="A"), bl.FullyConnected(4, name="B")],
+         "B: another layer is written to m.weight, too; B: another layer is written to m.bias"),
     ],
-)
-def test_what_no_module_computes_is_not_written(layers, names, message):
+)  # fmt: skip
+def test_what_no_module_computes_is_not_written(layers, message):
     net = Network.from_layer(chain(bl.Input({"default": ("T", "B", 4)}), *layers))
     net.initialize(1.0)
     with pytest.raises(NetworkValidationError, match=message):
-        to_state_dict(net, names)
+        to_state_dict(net, {layer.layer.name: "m" for layer in layers})

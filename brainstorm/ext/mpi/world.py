@@ -103,13 +103,8 @@ class World:
 
     def share(self, value: Any) -> Any:
         """Return the Python object of rank 0."""
-        content = bytearray() if self.rank else bytearray(self.mpi.pickle.dumps(value))
-        size = np.array([len(content)])
-        self.broadcast(size)
-        if self.rank:
-            content = bytearray(size[0])
-        self.broadcast(content)
-        return self.mpi.pickle.loads(content) if self.rank else value
+        shared = self.gather(None if self.rank else value)[0]
+        return shared if self.rank else value
 
     # -- waiting ----------------------------------------------------------------------------------
 

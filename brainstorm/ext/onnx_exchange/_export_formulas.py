@@ -37,10 +37,6 @@ def _floor_of_quotient(body: Body, x: str, y: str) -> str:
     return body.op("Floor", body.op("Div", x, y))
 
 
-def _modulo(body: Body, x: str, y: str) -> str:
-    return body.op("Sub", x, body.op("Mul", _floor_of_quotient(body, x, y), y))
-
-
 #: Operators that are expressed by others.
 _COMPOSED: dict[str, Callable[..., str]] = {
     "sqr": lambda body, x: body.op("Mul", x, x),
@@ -51,7 +47,7 @@ _COMPOSED: dict[str, Callable[..., str]] = {
     "floordiv": _floor_of_quotient,
     "fmod": lambda body, x, y: body.op("Mod", x, y, fmod=1),
     "log2": lambda body, x: body.op("Div", body.op("Log", x), body.constant(math.log(2))),
-    "mod": _modulo,
+    "mod": lambda body, x, y: body.op("Sub", x, body.op("Mul", _floor_of_quotient(body, x, y), y)),
     "erfc": lambda body, x: body.op("Sub", body.constant(1.0), body.op("Erf", x)),
 }
 

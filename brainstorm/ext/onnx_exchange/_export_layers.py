@@ -21,10 +21,6 @@ def _pads(sides: Sequence[tuple[int, int]]) -> list[int]:
     return [cells for ends in zip(*sides, strict=True) for cells in ends]
 
 
-def _channels_first(W: np.ndarray) -> np.ndarray:
-    return np.moveaxis(W, -1, 1)
-
-
 # -- matrices -------------------------------------------------------------------------------------
 
 
@@ -57,8 +53,8 @@ def _by_windows(
 
 
 def _filtered(e: Exporter, layer: Any, kind: str, kernel: Sequence[int], **options: Any) -> None:
-    inputs = e.images(), e.parameter("W", _channels_first), e.parameter("bias")
-    y = _by_windows(e, layer, kind, kernel, *inputs, **options)
+    W = e.parameter("W", lambda W: np.moveaxis(W, -1, 1))
+    y = _by_windows(e, layer, kind, kernel, e.images(), W, e.parameter("bias"), **options)
     e.put_images(activate(e.body, layer.activation, y))
 
 

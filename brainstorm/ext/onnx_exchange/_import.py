@@ -282,10 +282,9 @@ class Importer(Builder):
         rank, features = value.ndim, list(value.features)
         letters = self.layouts.get(name, "")
         if not letters and len(value.lead) == 1 and not self._is_ours:
-            is_first = "BCL" in self.layouts.values() if rank == 3 else not self._channels_last()
+            known = self.layouts.values()
+            is_last = any(len(x) > 3 and x.endswith("C") for x in known)
+            is_first = "BCL" in known if rank == 3 else not is_last
             letters = "BC" if rank > 2 and is_first else ""
         channels = letters.find("C")
         return sorted(features, key=lambda i: i == channels)
-
-    def _channels_last(self) -> bool:
-        return any(len(x) > 3 and x.endswith("C") for x in self.layouts.values())

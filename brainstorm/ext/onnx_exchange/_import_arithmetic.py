@@ -223,10 +223,8 @@ def _biased(imp: Importer, value: Any, constant: Any) -> Value | None:
     entry = imp.entry(value)
     if not _is_linear(entry) or not imp.is_alone(value) or constant.ndim > value.ndim:
         return None
-    array, bias = (
-        arranged(imp.node, constant, value, value.order()),
-        entry.arrays["parameters.bias"],
-    )
+    array = arranged(imp.node, constant, value, value.order())
+    bias = entry.arrays["parameters.bias"]
     if array.size != array.shape[-1] or array.size not in (1, bias.size):
         return None
     entry.arrays["parameters.bias"] = bias + array.ravel()
