@@ -138,11 +138,14 @@ def test_a_child_of_a_threaded_parent_uses_one_thread():
 def test_a_forked_process_finds_no_lock_held(kind):
     net, slow = make_network(HANDLERS[kind]()), Slow()
     expected = train(net)
+    generators = net.rnd._bit_generator, net.layers["Dropout"].stream.generator.bit_generator
     with contextlib.ExitStack() as held:
 
         def hold():
             manager = net._buffer_manager
             held.enter_context(manager.turn)
+            for generator in generators:  # NumPy holds it while it draws numbers
+                held.enter_context(generator.lock)
             if manager.lane is not None:
                 held.enter_context(manager.lane.memo._lock)
             return slow.value
@@ -153,6 +156,7 @@ def test_a_forked_process_finds_no_lock_held(kind):
 
         def work():
             assert Slow(is_over=True).value == 1
+            net.rnd.generate_seed()
             return train(net)
 
         found = in_a_fork(work)
