@@ -24,6 +24,11 @@ def renew_after_fork(owner: Any) -> None:
     _owners.add(owner)
 
 
+def free(lock: Any) -> None:
+    """Free a lock that cannot be replaced, in a forked process."""
+    lock._at_fork_reinit()
+
+
 def count_forks() -> int:
     """Return how many forks there were between the first process and this one.
 

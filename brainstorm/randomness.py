@@ -18,7 +18,7 @@ import numpy as np
 from brainstorm.constraints import integer
 from brainstorm.describable import Describable
 from brainstorm.errors import ValidationError, shown
-from brainstorm.forks import cached_property
+from brainstorm.forks import cached_property, free, renew_after_fork
 
 __all__ = ["RandomState", "Seedable", "global_rnd"]
 
@@ -54,7 +54,15 @@ class RandomState(np.random.RandomState, Describable):
     def __init__(self, seed: int | None = None) -> None:
         self._path: tuple[int, ...] = ()
         self._seed = _checked(global_rnd.generate_seed() if seed is None else seed)
+        self._start()
+
+    def _start(self) -> None:
         super().__init__(self._first())
+        renew_after_fork(self)
+
+    def renew(self) -> None:
+        """Free the lock of another thread that drew numbers when this process was forked."""
+        free(self._bit_generator.lock)
 
     def __repr__(self) -> str:
         return f"RandomState(seed={vars(self).get('_seed')})"
@@ -101,7 +109,7 @@ class RandomState(np.random.RandomState, Describable):
         branch = RandomState.__new__(RandomState)
         branch._seed = self._seed
         branch._path = (*self._path, zlib.crc32(name.encode()), len(name))
-        np.random.RandomState.__init__(branch, branch._first())
+        branch._start()
         return branch
 
     def __describe__(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import math
 import numbers
 import os
 import re
+import sys
 import time
 import weakref
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -56,6 +57,7 @@ __all__ = [
     "get_by_path",
     "get_inheritors",
     "get_normalized_path",
+    "is_masked",
     "is_number",
     "is_valid_layer_name",
     "is_whole",
@@ -244,6 +246,15 @@ def flatten_keys(nested: Mapping[str, Any]) -> list[str]:
 UNMASK = "Fill it, x.filled(0), and give the mask as data."
 
 
+def is_masked(value: Any) -> bool:
+    """Return whether something is a masked array.
+
+    Without an import of `numpy.ma`, which NumPy does when it is first named: a process that is
+    forked while another thread imports a module would wait for that module for ever.
+    """
+    return isinstance(value, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ()))
+
+
 def as_array(value: Any, what: str) -> np.ndarray:
     """Return an array or tensor of another library as a NumPy array.
 
@@ -254,7 +265,7 @@ def as_array(value: Any, what: str) -> np.ndarray:
     Raises:
         ValidationError: NumPy cannot convert it, or it is a masked array.
     """
-    if isinstance(value, np.ma.MaskedArray):
+    if is_masked(value):
         raise ValidationError(f"{what}: expected a plain array, got a masked one. {UNMASK}")
     try:
         return np.asarray(value)

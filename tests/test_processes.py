@@ -6,6 +6,8 @@ import multiprocessing
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -138,11 +140,14 @@ def test_a_child_of_a_threaded_parent_uses_one_thread():
 def test_a_forked_process_finds_no_lock_held(kind):
     net, slow = make_network(HANDLERS[kind]()), Slow()
     expected = train(net)
+    generators = net.rnd._bit_generator, net.layers["Dropout"].stream.generator.bit_generator
     with contextlib.ExitStack() as held:
 
         def hold():
             manager = net._buffer_manager
             held.enter_context(manager.turn)
+            for generator in generators:  # NumPy holds it while it draws numbers
+                held.enter_context(generator.lock)
             if manager.lane is not None:
                 held.enter_context(manager.lane.memo._lock)
             return slow.value
@@ -153,6 +158,7 @@ def test_a_forked_process_finds_no_lock_held(kind):
 
         def work():
             assert Slow(is_over=True).value == 1
+            net.rnd.generate_seed()
             return train(net)
 
         found = in_a_fork(work)
@@ -161,6 +167,30 @@ def test_a_forked_process_finds_no_lock_held(kind):
         held.pop_all()  # the thread has ended with the locks
     net = make_network(HANDLERS[kind]())
     assert [train(net), train(net)] == [expected, found]
+
+
+STEPS_WITHOUT_IMPORTS = """
+import sys
+import numpy as np
+import brainstorm as bs
+
+net = bs.tools.create_net_from_spec("classification", 4, 2, "F3")
+stepper = bs.training.SgdStepper(0.1)
+stepper.start(net)
+data = {"default": np.ones((1, 6, 4)), "targets": np.ones((1, 6, 1))}
+before = set(sys.modules)
+net.provide_external_data(data)
+stepper.run()
+net.predict([[[1, 2, 3, 4]]])
+next(bs.data_iterators.Minibatches(2, **data)())
+print(sorted(set(sys.modules) - before))
+"""
+
+
+def test_steps_import_nothing():
+    """A process forked while another thread imports a module can never import that module."""
+    command = [sys.executable, "-c", STEPS_WITHOUT_IMPORTS]
+    assert subprocess.check_output(command, text=True) == "[]\n"
 
 
 class Slow:

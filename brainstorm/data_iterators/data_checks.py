@@ -9,7 +9,7 @@ import numpy as np
 
 from brainstorm.constraints import LARGEST
 from brainstorm.data_iterators.base_iterator import DataIterator
-from brainstorm.utils import UNMASK
+from brainstorm.utils import UNMASK, is_masked
 
 #: Kinds of dtypes that are supported.
 NUMBERS = "biuf"
@@ -127,7 +127,7 @@ def _check_array(owner: DataIterator, name: str, array: Any) -> None:
         if kind not in "SU":
             remedy = f"Convert it to float32.{f' {remedy}' * (kind == 'O')}"
         raise owner._fail(f"{expected}, got dtype {array.dtype}. {remedy}", name)
-    if isinstance(array, np.ma.MaskedArray):
+    if is_masked(array):
         raise owner._fail(f"{expected}, got a masked array. {UNMASK}", name)
     if len(shape) < 2 + owner.batch_axis(name):
         remedy = {

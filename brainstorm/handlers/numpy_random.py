@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.errors import ValidationError
+from brainstorm.forks import free, renew_after_fork
 
 
 class NumpyStream:
@@ -18,6 +19,11 @@ class NumpyStream:
 
     def __init__(self, seed: int) -> None:
         self.generator = np.random.Generator(np.random.Philox(seed))
+        renew_after_fork(self)
+
+    def renew(self) -> None:
+        """Free the lock of another thread that drew numbers when this process was forked."""
+        free(self.generator.bit_generator.lock)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of random numbers>"

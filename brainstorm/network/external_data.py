@@ -10,7 +10,7 @@ import numpy as np
 
 from brainstorm.errors import MissingDataError, NetworkValidationError
 from brainstorm.structure.buffer_structure import CONSTANT, TIME, BufferStructure, format_shape
-from brainstorm.utils import UNMASK
+from brainstorm.utils import UNMASK, is_masked
 
 #: Number of combinations of shapes and types that are remembered.
 MOST_KNOWN = 4096
@@ -132,7 +132,7 @@ def _check_array(name: str, array: Any, structure: BufferStructure) -> None:
         raise fail(f"expected an array, got {type(array).__name__}. Use np.asarray.")
     if isinstance(array, np.ndarray) and array.dtype.kind not in "biuf":
         raise fail(f"expected numbers, got dtype {array.dtype}. Convert it first.")
-    if isinstance(array, np.ma.MaskedArray):
+    if is_masked(array):
         raise fail(f"expected a plain array, got a masked one. {UNMASK}")
     fits = len(shape) == len(structure.shape) and (
         tuple(shape[structure.first_feature_dim :]) == structure.feature_shape
