@@ -364,8 +364,9 @@ class TrainingStepper(UpdateRule):
 
     def get_state(self) -> dict[str, Any]:
         """Return the state of the rule, see `UpdateRule`, and those of scaling and accumulation."""
-        parts = {name: part.get_state() for name, part in self._kept_parts().items()}
-        return {**super().get_state(), **parts}
+        with self.between_steps():
+            parts = {name: part.get_state() for name, part in self._kept_parts().items()}
+            return {**super().get_state(), **parts}
 
     def read_state(self) -> dict[str, Any]:
         weights = {} if self._grouped is None else self._grouped.get_weights()
@@ -389,6 +390,5 @@ class TrainingStepper(UpdateRule):
         return {name: part for name in _HELPERS if (part := getattr(self, name)) is not None}
 
 
-#: The methods of a step that `run` traces. A class that replaces any of these is called in every
-#: step, unless it is declared traceable.
+#: The methods that `run` traces; a class that replaces any, and is not traceable, is called.
 _METHODS = ("step", "do_passes", "finish_update")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -169,6 +169,21 @@ class UpdateRule(Traceable, KeptState, Describable):
         """
         values = {name: getattr(self, name) for name in self.hyperparameters}
         return {**super().get_state(), **values}
+
+    def between_steps(self) -> contextlib.AbstractContextManager[Any]:
+        """Return a context in which no other thread does a step.
+
+        During an update the attributes are those of a part of the parameters.
+        """
+        return contextlib.nullcontext() if self.net is None else self.net.alone()
+
+    def __getstate__(self) -> tuple[dict[str, Any], Any]:
+        with self.between_steps():
+            attributes, slots = cast(tuple[dict[str, Any], Any], super().__getstate__())
+            if self.net is not None:
+                kept = {"_waiting": UpdateRule.get_state(self), "state": {}, "scratch": {}}
+                attributes = attributes | kept
+            return dict(attributes), slots
 
     def read_state(self) -> dict[str, Any]:
         """Return copies of the arrays, and the number of updates."""

@@ -21,6 +21,7 @@ from brainstorm.training import (
     ForwardStepper,
     GradientAccumulation,
     LossScaling,
+    MomentumStepper,
     NesterovStepper,
     ParameterGroup,
     SgdStepper,
@@ -523,3 +524,29 @@ def test_what_is_read_while_another_thread_trains_is_of_one_step():
         found = net.get("parameters")
         assert (found == found[0]).all()
     thread.join()
+
+
+@pytest.mark.parametrize(
+    "read",
+    [lambda stepper: stepper.get_state(), lambda stepper: stepper.__getstate__()[0]["_waiting"]],
+    ids=["state", "copy"],
+)
+def test_a_stepper_that_steps_in_another_thread_is_read_between_steps(read):
+    """In an update of a group its arrays are those of the group."""
+    net, stepper = network(FullyConnected(3)), MomentumStepper()
+    stepper.groups = [ParameterGroup("FullyConnected", learning_rate_factor=0.5)]
+    stepper.start(net)
+    net.provide_external_data(batch())
+    is_within = threading.Event()
+
+    def update():
+        is_within.set()
+        time.sleep(0.1)
+
+    stepper.update = update
+    thread = threading.Thread(target=stepper.run)
+    thread.start()
+    is_within.wait()
+    velocity = read(stepper)["velocity"]
+    thread.join()
+    assert velocity.shape == net.buffer.parameters.shape
