@@ -7,6 +7,7 @@ import copy
 import functools
 import inspect
 import numbers
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -16,7 +17,8 @@ import numpy as np
 from brainstorm.errors import NetworkValidationError, ValidationError, shown, unknown
 from brainstorm.optional import require
 from brainstorm.tools.building import DEFAULT_NUMBERS, parse_spec
-from brainstorm.training import AdamWStepper, TrainingStepper
+from brainstorm.training import AdamWStepper, Trainer, TrainingStepper
+from brainstorm.training.running_hooks import INTERRUPTED
 
 _base: Any = require("sklearn.base", "sklearn")
 
@@ -100,6 +102,13 @@ def all_or_nothing(train: Callable[Concatenate[E, P], E]) -> Callable[Concatenat
         return self
 
     return method
+
+
+def complete(trainer: Trainer, net: Any, data: Any) -> None:
+    """Train; a signal that ended the training goes on to its handler, which may raise an error."""
+    trainer.train(net, data)
+    for entry in trainer.logs.get(INTERRUPTED, ()):
+        signal.raise_signal(signal.Signals[entry.split()[-1]])
 
 
 def _arguments(stepper: Any) -> Iterator[tuple[str, Any]]:

@@ -20,7 +20,7 @@ import numpy as np
 from brainstorm.data_iterators import Minibatches
 from brainstorm.describable import create_from_description
 from brainstorm.errors import ValidationError, shown
-from brainstorm.ext._tunable_estimator import TunableEstimator, all_or_nothing
+from brainstorm.ext._tunable_estimator import TunableEstimator, all_or_nothing, complete
 from brainstorm.handlers import NumpyHandler, get_default_handler
 from brainstorm.hooks import EarlyStopper, Hook, StopAfterEpoch
 from brainstorm.network import Network
@@ -197,7 +197,7 @@ class _NetEstimator(TunableEstimator):
                                    min_delta=self.tol, restore_best=True)  # fmt: skip
             trainer.add_hook(stopper)
         trainer.add_hook(StopAfterEpoch(epochs))
-        trainer.train(self.network_, self._batches(data, targets, weights, seed + self.n_iter_))
+        complete(trainer, self.network_, self._batches(data, targets, weights, seed + self.n_iter_))
         self.n_iter_ += trainer.current_epoch_nr
         losses = trainer.logs.get("rolling_training", {}).get("total_loss", ())
         self.loss_curve_ = [*self.loss_curve_, *losses]

@@ -195,9 +195,11 @@ class SaveLogs(FileSaver):
 
     def finalize(self, net: Any, stepper: Any, logs: Any) -> None:
         """Save the logs with their last entries, unless `start` raised an error."""
-        if self._hold is not None:
-            self._attempt(lambda: logs.save_as_hdf5(self.path))
-        super().finalize(net, stepper, logs)
+        try:
+            if self._hold is not None:
+                self._attempt(lambda: logs.save_as_hdf5(self.path))
+        finally:
+            super().finalize(net, stepper, logs)
 
 
 class SaveBestNetwork(LogJudge, Saver):

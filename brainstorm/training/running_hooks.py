@@ -38,6 +38,7 @@ class RunningHooks:
         self._trainer = trainer
         self._net = net
         self._logs = logs
+        self._has_signal = False
         writers = (hook.__name__ for hook in hooks if hook.role != "reader")
         logs.expected = {*writers, ROLLING, *[STATISTICS] * bool(net.statistics_paths)}
         logs.scorers = scorers_of(trainer)
@@ -133,6 +134,16 @@ class RunningHooks:
                     LOG.info("%s, %s: %s", place, path, _shown(value))
         if verbose:
             _print_entry(name, entry)
+
+    def record_signal(self, signal: str | None) -> bool:
+        """Record the signal that ends the training, or came after its end; return if there is one.
+
+        It is recorded once.
+        """
+        if signal and not self._has_signal:
+            self._has_signal = True
+            self.record(INTERRUPTED, f"received {signal}", self._trainer.verbose)
+        return bool(signal)
 
 
 def _call(hook: Hook, function: Callable[..., Any], *args: Any) -> Any:

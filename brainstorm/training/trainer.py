@@ -193,13 +193,15 @@ class Trainer(ShownAsTree, Describable):
                     hook.begin_anew(self.logs)
                     hook.ran_on = None
             self.net, self._progress = net, progress
-            with self.team.start(net, part), StopSignals() as self._signals, hooks.started(iters):
-                if self._pending is not None:
-                    global_rnd.__setstate__(self._pending["global_rnd"])
-                    self._pending = None
-                stop = not progress.in_epoch and hooks.emit_first(part is not None)
-                while not stop:
-                    stop = self._run_epoch(progress, hooks)
+            with self.team.start(net, part), StopSignals() as self._signals:
+                with hooks.started(iters):
+                    if self._pending is not None:
+                        global_rnd.__setstate__(self._pending["global_rnd"])
+                        self._pending = None
+                    stop = not progress.in_epoch and hooks.emit_first(part is not None)
+                    while not stop:
+                        stop = self._run_epoch(progress, hooks)
+                hooks.record_signal(self._signals.received)
         finally:
             self._unfinished = progress if progress.in_epoch else None
             self._progress = self._parts = None
@@ -291,9 +293,7 @@ class Trainer(ShownAsTree, Describable):
         for hook in due:
             hooks.fire(hook)
         self._parts = None
-        if signal:
-            hooks.record(INTERRUPTED, f"received {signal}", self.verbose)
-        return bool(signal)
+        return hooks.record_signal(signal)
 
     @property
     def batch_losses(self) -> list[float]:

@@ -33,12 +33,16 @@ MOST_WORDS = 50
 def read_table(filename, target):
     """Return the names of the columns without the target, and a dictionary for each row."""
     with open(filename, newline="", encoding="utf-8-sig") as file:
-        table = csv.DictReader(file, restkey="", skipinitialspace=True)
+        table = csv.DictReader(file, skipinitialspace=True)
         names, rows = table.fieldnames or [], list(table)
     if target not in names:
         raise FileFormatError(f"{filename}: {unknown('column', target, names)}")
+    if len({*names, ""}) <= len(names):
+        raise FileFormatError(
+            f"{filename}: expected a name of its own for each column, got {names}"
+        )
     for number, row in enumerate(rows, 1):
-        if "" in row or None in row.values():
+        if None in row or None in row.values():
             raise FileFormatError(f"{filename}, row {number}: expected {len(names)} cells")
     if len(rows) < 10:
         raise FileFormatError(f"{filename}: expected at least 10 rows, got {len(rows)}")

@@ -246,6 +246,8 @@ def changed(old, new):
     ("table", "column", "task", "match"),
     [
         (*changed(",kind\n", ",kin\n"), "unknown column 'kind'. Choices are: size, weight"),
+        (*changed("size, weight", "size,size"), r"own .* column, got \['size', 'size', 'kind'\]"),
+        (*changed("size, weight", ",weight"), r"own .* column, got \['', 'weight', 'kind'\]"),
         (*changed("7,14,", "7,x,"), "row 8, column 'weight': expected a number or nothing, "),
         (*changed("7,14,", "7,inf,"), "got 'inf'"),
         (*changed("7,14,", "7,14,1,"), "row 8: expected 3 cells"),

@@ -1,6 +1,7 @@
 """Networks as estimators of scikit-learn: its own checks, and what they do not look at."""
 
 import pickle
+import signal
 
 import numpy as np
 import pytest
@@ -282,6 +283,32 @@ def test_a_fit_that_fails_leaves_the_estimator_as_it_was(options):
             model.set_params(**options).fit(X[:, :3], other)
         assert {name: vars(model)[name] for name in fitted} == fitted
         np.testing.assert_array_equal(model.predict(X), before)
+
+
+def test_ctrl_c_ends_a_search_not_only_one_of_its_fits():
+    class Interrupted(MomentumStepper):
+        def run(self):
+            super().run()
+            steps.append(signal.raise_signal(signal.SIGINT))
+
+    steps, model = [], NetClassifier(stepper=Interrupted(0.1), **SMALL)
+    for train in (model.fit, lambda X, y: cross_val_score(model, X, y, cv=3)):
+        with pytest.raises(KeyboardInterrupt):
+            train(X, LABELS)
+    assert len(steps) == 2
+    assert not hasattr(model, "network_")
+
+
+def test_other_handlers_of_signals_get_theirs():
+    seen, model = [], NetClassifier(early_stopping=True, **SMALL)
+    before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
+    try:
+        model.set_params(scoring=lambda *_: signal.raise_signal(signal.SIGTERM) or 1.0).fit(
+            X, LABELS
+        )
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert seen == [signal.SIGTERM]
 
 
 def test_a_first_part_that_fails_leaves_no_classes():

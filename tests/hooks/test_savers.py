@@ -61,6 +61,14 @@ def test_save_logs_has_the_last_entries_even_if_the_training_fails(train, tmp_pa
     assert len(Logs.load_hdf5(saver.filename)["MonitorLoss.total_loss"]) == 7
 
 
+def test_logs_that_cannot_be_saved_do_not_keep_the_file(train, tmp_path):
+    saver = SaveLogs(tmp_path / "logs.hdf5", interval=100)
+    with pytest.raises(TrainingError, match=r"log 'pair': .* cannot be saved as HDF5"):
+        train(saver, Call(lambda *_: ({},), "pair"), epochs=1)
+    trainer = train(SaveLogs(saver.filename), epochs=1)
+    assert Logs.load_hdf5(saver.filename) == trainer.logs
+
+
 @pytest.mark.parametrize("in_file", [False, True])
 @pytest.mark.parametrize(
     ("criterion", "values", "best"),

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from brainstorm.hooks import SaveCheckpoint
+from brainstorm.hooks import Hook, SaveCheckpoint, StopAfterEpoch
 from tests.runs import ITERATORS, make_network, make_trainer, outcome, resumed_run, train, whole_run
 from tests.trainings import Call, Spy, run_threads
 
@@ -30,6 +30,20 @@ def send(update, *numbers, timescale="update"):
                 os.kill(os.getpid(), number)
 
     return Call(kill, "send", timescale)
+
+
+class AtTheEnd(Hook):
+    """Sends a signal to this process when the training has ended."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.number = number
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        """Nothing to log."""
+
+    def finalize(self, net, stepper, logs):
+        os.kill(os.getpid(), self.number)
 
 
 NAMES = "dense", "minibatches", "float32"  # four updates an epoch
@@ -63,6 +77,18 @@ def test_without_a_checkpoint_it_ends_too(tmp_path):
     trainer, _ = whole_run(*NAMES, hooks=[send(4, signal.SIGTERM, signal.SIGTERM)])
     assert trainer.current_update_nr == 4
     assert trainer.logs["interrupted"] == ["received SIGTERM"]
+
+
+def test_a_signal_after_the_last_update_is_logged_too():
+    trainer, _ = whole_run(*NAMES, hooks=[AtTheEnd(signal.SIGTERM)])
+    assert trainer.logs["end"] == ["reached max_epochs=3"]
+    assert trainer.logs["interrupted"] == ["received SIGTERM"]
+
+
+def test_a_signal_before_a_hook_stops_the_training_at_once_is_logged_too():
+    trainer, _ = whole_run(*NAMES, hooks=[send(0, signal.SIGINT), StopAfterEpoch(0)])
+    assert trainer.current_update_nr == 0
+    assert trainer.logs["interrupted"] == ["received SIGINT"]
 
 
 @pytest.mark.parametrize("first", SIGNALS)
