@@ -217,8 +217,8 @@ class BatchNormLayerImpl(MaskedLayer):
     def _refuse(self) -> None:
         raise self.fail(
             "expected more than one value per channel in a training pass, got 1: it has no "
-            "variance. Leave out batches of one sequence (drop_last=True), or let training use the "
-            "running statistics (ParameterGroup, keep_statistics=True)."
+            "variance. Avoid batches of one sequence (drop_last=True, another batch_size), or let "
+            "training use the running statistics (ParameterGroup, keep_statistics=True)."
         )
 
     def _write_share(self, buffers: BufferView, follows: bool) -> None:

@@ -76,7 +76,8 @@ def test_one_value_per_channel_is_refused_in_training_only():
     run(BatchNorm(), {"default": np.ones((1, 1, 2, 1, 3))})  # two pixels
     text = (
         r"layer 'L' \(BatchNorm\): expected more than one value per channel in a training pass, "
-        r"got 1: it has no variance\. Leave out batches of one sequence \(drop_last=True\)"
+        r"got 1: it has no variance\. Avoid batches of one sequence \(drop_last=True, another "
+        r"batch_size\), or let training"
     )
     with pytest.raises(LayerValidationError, match=text):
         run(BatchNorm(name="L"), {"default": np.ones((1, 1, 3))})
