@@ -79,10 +79,7 @@ class AverageWeights(Hook):
             TrainingError: The averages so far belong to another network.
         """
         super().start(net, stepper, verbose, named_data_iters)
-        parameters, before = net.buffer.parameters, self.get_state()["average"]
-        if before is not None and np.shape(before) != tuple(parameters.shape):
-            expected = f"averages of {net.parameters_size} parameters"
-            raise self.fail("average", expected, f"{np.size(before)} of another network")
+        parameters, before = net.buffer.parameters, self._average_of(net)
         self._handler = net.handler
         self._share = net.handler.zeros((1,))
         self.average, self._restored = net.handler.zeros(tuple(parameters.shape)), None
@@ -106,7 +103,7 @@ class AverageWeights(Hook):
         """Use the averages as the network's parameters in a ``with`` block; other threads wait.
 
         Raises:
-            TrainingError: There are no averages yet.
+            TrainingError: There are no averages yet, or of another network.
         """
         with net.alone():
             parameters = net.buffer.parameters
@@ -119,13 +116,25 @@ class AverageWeights(Hook):
                 net.handler.copy_to(kept, parameters)
 
     def network(self, net: Any) -> Any:
-        """Return a copy of the network with the averages as its parameters."""
+        """Return a copy of the network with the averages as its parameters.
+
+        Raises:
+            TrainingError: As in `applied`.
+        """
         copied = net.copy()
         self._write(copied)
         return copied
 
+    def _average_of(self, net: Any) -> np.ndarray | None:
+        """Return the averages so far, if there are any, which must fit the network."""
+        average = self.get_state()["average"]
+        if average is not None and np.shape(average) != tuple(net.buffer.parameters.shape):
+            expected = f"averages of {net.parameters_size} parameters"
+            raise self.fail("average", expected, f"{np.size(average)} of another network")
+        return average
+
     def _write(self, net: Any) -> None:
-        values = self.get_state()["average"]
+        values = self._average_of(net)
         if values is None:
             raise TrainingError(f"{self.place}: nothing was averaged yet. Train with it.")
         net.handler.set_from_numpy(net.buffer.parameters, values)

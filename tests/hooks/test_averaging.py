@@ -157,6 +157,7 @@ def of_another_network():
             "averages: expected the name of an AverageWeights, got",
         ),
         (lambda: train(of_another_network()), "parameters, got '3 of another network'"),
+        (lambda: of_another_network().network(network()), "got '3 of another network'"),
     ],
 )
 def test_errors(act, text):
