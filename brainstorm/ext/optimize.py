@@ -94,6 +94,9 @@ class LbfgsStepper(TrainingStepper):
         Raises:
             TrainingError: Something was set that `start` would have refused.
         """
+        self._do(self._minimise)
+
+    def _minimise(self) -> None:
         self._check(self.net)
         self.passes = 0
         start = self.handler.get_numpy_copy(self.parameters)
@@ -111,7 +114,6 @@ class LbfgsStepper(TrainingStepper):
             self.handler.set_from_numpy(self.parameters, start)
             raise
         self.message = str(result.message)
-        self.steps += 1
 
     def _loss_and_gradients(self, parameters: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the loss and a copy of the gradients at a point."""

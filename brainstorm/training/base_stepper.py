@@ -78,7 +78,8 @@ class TrainingStepper(UpdateRule):
     """
 
     __undescribed__ = {
-        "reducer", "is_idle", "_grouped", "_traces", "_traced", "_limit", "_before", "_own_numbers",
+        "reducer", "is_idle", "_grouped", "_traces", "_traced", "_limit", "_scale", "_before",
+        "_own_numbers",
     }  # fmt: skip
     __default_values__ = {
         "max_gradient_norm": None,
@@ -104,6 +105,7 @@ class TrainingStepper(UpdateRule):
 
     _grouped: GroupedParameters = None  # type: ignore[assignment]  # made by start
     _limit: Array = None
+    _scale: Array = None  # that of loss_scaling
     _before: Array = None  # the parameters while `look_ahead` has moved them; None without it
     _traces: Traces = None  # type: ignore[assignment]  # made by start
     _traced: Any = None  # the revisions with which they were made
@@ -171,7 +173,8 @@ class TrainingStepper(UpdateRule):
     def _start_helper(self, name: str) -> None:
         helper = getattr(self, name)
         if name == "loss_scaling":
-            self.net.loss_scale = helper and helper.start(self.handler, self._changed())
+            self._scale = helper and helper.start(self.handler, self._changed())
+            self.net.loss_scale = self._scale
         elif helper is not None:
             helper.start(self.handler, *self.parameters.shape)
         self._own_numbers.pop(name, None)
@@ -276,10 +279,11 @@ class TrainingStepper(UpdateRule):
         return self.accumulation is None and self.reducer is None
 
     def refresh(self) -> None:
-        """Write the values of `scalars` to the arrays that `update` reads."""
+        """Write the values of `scalars` to the arrays that `update` reads, and set the network."""
         if not self._grouped.are(self.groups):  # the list itself was changed
             self.groups = self.groups
         self._grouped.refresh(self)
+        self.net.loss_scale = self._scale  # another stepper may have set its own
         if self.max_gradient_norm is not None:
             self.handler.set_from_numpy(self._limit, np.array([self.max_gradient_norm]))
 

@@ -166,6 +166,7 @@ class GroupedParameters:
         }
         zeros = np.zeros(len(slices))
         self._divide({name: np.asarray(weights.get(name, zeros)) for name in self._weight_names})
+        self._set_layers()
 
     def are(self, groups: Sequence[ParameterGroup]) -> bool:
         """Return whether they are parameters of these groups, in this order."""
@@ -202,13 +203,17 @@ class GroupedParameters:
             each = np.zeros((len(self._places), len(self._names)))
             each[:, : len(weights)] = np.transpose(list(weights.values()))
             self._handler.set_from_numpy(self.memory_of_parts, each.ravel())
-        kept = {
+        self._kept = {
             path.partition(".")[0]
             for path, _ in self._places
             if next((g for g in self._groups if g.has(path)), _NO_GROUP).keep_statistics
         }
+
+    def _set_layers(self) -> None:
+        """Tell the layers whether they keep their statistics: other steppers may have done so."""
         for layer in self._normalizing:
-            layer.keeps_statistics = not kept.isdisjoint({layer.name, *self._shared[layer.name]})
+            names = {layer.name, *self._shared[layer.name]}
+            layer.keeps_statistics = not self._kept.isdisjoint(names)
 
     def get_weights(self) -> dict[str, Array]:
         """Return the weights of each parameter, in the order of the flat array."""
@@ -222,7 +227,8 @@ class GroupedParameters:
 
     def refresh(self, stepper: Any) -> None:
         """Write the numbers of this step to the arrays that `parts` read."""
-        self._find_parts()  # before the passes, which may depend on it
+        self._find_parts()
+        self._set_layers()  # before the passes, which depend on it
         values: list[float] = []
         for group in self._groups:
             own = stepper

@@ -13,7 +13,7 @@ from brainstorm.handlers import NumpyHandler
 from brainstorm.initializers import Gaussian
 from brainstorm.layers.dropout_layer import DropoutLayerImpl
 from brainstorm.structure import ConstructionWrapper
-from brainstorm.training import ParameterGroup
+from brainstorm.training import ParameterGroup, SgdStepper
 from brainstorm.value_modifiers import ClipValues, L2Decay
 from tests.networks import chain, wire_input, wire_loss
 from tests.trainings import make_trainer
@@ -145,3 +145,19 @@ def test_what_is_no_function_of_the_parameters_is_refused():
         change()
         with pytest.raises(TrainingError, match="expected no groups|got gradient modifiers"):
             stepper.run()
+
+
+def test_a_step_is_refused_before_the_start():
+    with pytest.raises(TrainingError, match=r"^LbfgsStepper.run: expected start\(net\) before it"):
+        LbfgsStepper().run()
+
+
+def test_a_step_takes_back_what_another_stepper_has_set():
+    net, minimizing, keeping = make_net(bl.BatchNorm(name="Norm")), LbfgsStepper(2), SgdStepper()
+    keeping.groups = [ParameterGroup("Norm", keep_statistics=True)]
+    for stepper in (minimizing, keeping):
+        stepper.start(net)
+    net.provide_external_data({"default": X, "targets": TARGETS})
+    minimizing.run()
+    assert not net.layers["Norm"].keeps_statistics
+    assert net.get("Norm.internals.running_mean").any()

@@ -113,6 +113,17 @@ def test_another_stepper_takes_the_scale_away():
     assert net.layers["Loss"].loss_scale is None
 
 
+def test_each_of_two_steppers_scales_its_own_steps():
+    net, *_ = train(first := scaled(SgdStepper(0.1), initial=8), count=1)
+    second, plain = scaled(SgdStepper(0.1), initial=32), SgdStepper(0.1)
+    second.start(net)
+    plain.start(net)
+    for stepper, scale in ((first, 8), (second, 32), (plain, None), (first, 8)):
+        stepper.run()
+        found = net.loss_scale
+        assert (found if found is None else net.handler.get_numpy_copy(found)[0]) == scale
+
+
 def test_the_scale_survives_a_change_of_the_input_deltas():
     net, *_ = train(scaled(SgdStepper(0.1), initial=8), count=1)
     net.keep_input_deltas = True

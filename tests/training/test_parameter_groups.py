@@ -192,6 +192,18 @@ def test_gradients_with_kept_statistics_are_those_of_the_pass():
     np.testing.assert_allclose(gradients, numerical_gradients(net), rtol=1e-6, atol=1e-9)
 
 
+def test_each_of_two_steppers_decides_for_its_own_steps_whether_statistics_stay(replay):
+    net = with_statistics(handler=NumpyHandler(np.float32))
+    keeping = grouped(SgdStepper(0.1), ParameterGroup("Norm", keep_statistics=True))
+    following = SgdStepper(0.1)
+    for stepper in (keeping, following):
+        stepper.start(net)
+    for stepper in (keeping, keeping, following, keeping):
+        before = statistics_of(net)
+        run_steps(net, stepper, [batch(9)])
+        assert np.array_equal(before, statistics_of(net)) == (stepper is keeping)
+
+
 def test_layers_that_share_parameters_keep_statistics_together():
     norm, other = BatchNorm(name="Norm"), BatchNorm(name="Other")
     other.share_parameters_with(norm)
