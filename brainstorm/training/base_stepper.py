@@ -283,17 +283,19 @@ class TrainingStepper(UpdateRule):
         if not self._grouped.are(self.groups):  # the list itself was changed
             self.groups = self.groups
         self._grouped.refresh(self)
-        self.net.loss_scale = self._scale  # another stepper may have set its own
+        if self.net.loss_scale is not self._scale:  # another stepper has set its own
+            self.net.loss_scale = self._scale
         if self.max_gradient_norm is not None:
             self.handler.set_from_numpy(self._limit, np.array([self.max_gradient_norm]))
 
     def do_traced(self, method: str) -> None:
         """Call one of the methods of a step, by its trace if there is one."""
         function = getattr(self, method)
-        if self._is_replaced:
+        parts = self._kept_parts().values()
+        if self._is_replaced or not all(part.is_traceable for part in parts):
             function()  # a trace would repeat handler operations only
             return
-        revisions = [part.revision for part in (self, *self._kept_parts().values())]
+        revisions = [part.revision for part in (self, *parts)]
         if revisions != self._traced:
             self._traces, self._traced = Traces(), revisions
         purpose = method, self.max_gradient_norm is None, *self._grouped.purpose
@@ -301,9 +303,7 @@ class TrainingStepper(UpdateRule):
 
     @property
     def _is_replaced(self) -> bool:
-        """Whether a subclass, also of a helper, replaces methods that a trace would skip."""
-        if not all(part.is_traceable for part in self._kept_parts().values()):
-            return True
+        """Whether a subclass replaces methods that a trace would skip."""
         if self.is_traceable:
             return not vars(self).keys().isdisjoint(_METHODS)
         return any(map(self._replaces, _METHODS))

@@ -203,17 +203,21 @@ class GroupedParameters:
             each = np.zeros((len(self._places), len(self._names)))
             each[:, : len(weights)] = np.transpose(list(weights.values()))
             self._handler.set_from_numpy(self.memory_of_parts, each.ravel())
-        self._kept = {
+        kept = {
             path.partition(".")[0]
             for path, _ in self._places
             if next((g for g in self._groups if g.has(path)), _NO_GROUP).keep_statistics
         }
+        self._keeps = [
+            not kept.isdisjoint({layer.name, *self._shared[layer.name]})
+            for layer in self._normalizing
+        ]
 
     def _set_layers(self) -> None:
         """Tell the layers whether they keep their statistics: other steppers may have done so."""
-        for layer in self._normalizing:
-            names = {layer.name, *self._shared[layer.name]}
-            layer.keeps_statistics = not self._kept.isdisjoint(names)
+        for layer, keeps in zip(self._normalizing, self._keeps, strict=True):
+            if layer.keeps_statistics is not keeps:
+                layer.keeps_statistics = keeps
 
     def get_weights(self) -> dict[str, Array]:
         """Return the weights of each parameter, in the order of the flat array."""
