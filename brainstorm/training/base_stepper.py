@@ -291,11 +291,11 @@ class TrainingStepper(UpdateRule):
     def do_traced(self, method: str) -> None:
         """Call one of the methods of a step, by its trace if there is one."""
         function = getattr(self, method)
-        parts = self._kept_parts().values()
-        if self._is_replaced or not all(part.is_traceable for part in parts):
+        if self._is_replaced:
             function()  # a trace would repeat handler operations only
             return
-        revisions = [part.revision for part in (self, *parts)]
+        scaling, adding = self.loss_scaling, self.accumulation
+        revisions = self.revision, scaling and scaling.revision, adding and adding.revision
         if revisions != self._traced:
             self._traces, self._traced = Traces(), revisions
         purpose = method, self.max_gradient_norm is None, *self._grouped.purpose
@@ -303,7 +303,9 @@ class TrainingStepper(UpdateRule):
 
     @property
     def _is_replaced(self) -> bool:
-        """Whether a subclass replaces methods that a trace would skip."""
+        """Whether a subclass, also of a helper, replaces methods that a trace would skip."""
+        if not all(getattr(self, name).is_traceable for name in self._own_numbers):
+            return True
         if self.is_traceable:
             return not vars(self).keys().isdisjoint(_METHODS)
         return any(map(self._replaces, _METHODS))
