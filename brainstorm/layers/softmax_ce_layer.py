@@ -45,7 +45,8 @@ def SoftmaxCE(
     Outputs: predictions ('T', 'B', ..., K), loss ('T', 'B', ..., 1)
     Parameters: none                         Internals: none
     """
-    if isinstance(class_weights, (list, tuple, np.ndarray)):
+    has_axis = not isinstance(class_weights, np.ndarray) or class_weights.ndim > 0
+    if isinstance(class_weights, (list, tuple, np.ndarray)) and has_axis:
         class_weights = [float(w) if is_number(w) else w for w in class_weights]
     weights = {} if class_weights is None else {"class_weights": class_weights}
     is_zero = is_number(label_smoothing) and label_smoothing == 0

@@ -60,7 +60,8 @@ class NetworkPasses(NetworkParameters):
     def loss_scale(self) -> Array | None:
         """The factor of all deltas: a one-element array, or `None` for 1.
 
-        At the end of a backward pass the gradients are divided by it, before the modifiers.
+        At the end of a backward pass the gradients are divided by it, before the modifiers. Every
+        step of a stepper sets it.
         """
         return self._passes.loss_scale
 
