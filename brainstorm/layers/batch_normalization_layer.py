@@ -157,6 +157,10 @@ class BatchNormLayerImpl(MaskedLayer):
     depends_on_mode = True
     can_overwrite = ("input_deltas", "gradients")
 
+    def decides_operations(self, name: str) -> bool:
+        """Leave out what a stepper sets, whose traces know it: so steppers may alternate."""
+        return name != "keeps_statistics" and super().decides_operations(name)
+
     def setup(self, kwargs: dict[str, Any], in_shapes: Structures) -> Declared:
         self.decay = kwargs.get("decay", 0.9)
         self.epsilon = kwargs.get("epsilon", 1e-5)

@@ -204,6 +204,20 @@ def test_each_of_two_steppers_decides_for_its_own_steps_whether_statistics_stay(
         assert np.array_equal(before, statistics_of(net)) == (stepper is keeping)
 
 
+def test_two_steppers_that_alternate_keep_their_traces():
+    net, steppers = with_statistics(), (SgdStepper(0.1), SgdStepper(0.1))
+    steppers[0].groups = [ParameterGroup("Norm", keep_statistics=True)]
+    for stepper in steppers:
+        stepper.start(net)
+    kept = []
+    for _ in range(3):
+        for stepper in steppers:
+            run_steps(net, stepper, [batch(9)])
+        kept.append([id(trace) for s in steppers for trace in s._traces.kept.values()])
+    assert len(kept[0]) == 2
+    assert kept[0] == kept[1] == kept[2]
+
+
 def test_layers_that_share_parameters_keep_statistics_together():
     norm, other = BatchNorm(name="Norm"), BatchNorm(name="Other")
     other.share_parameters_with(norm)
