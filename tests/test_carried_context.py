@@ -253,3 +253,25 @@ def test_layers_that_carry_all_they_need_are_none_nor_is_attention_alone(caplog)
     assert not outputs_and_warnings(alone, caplog)[1]
     alone.forward_pass(context=alone.get_context())
     assert "in 'Attention' (MultiHeadSelfAttention) each part is on its own" in caplog.text
+
+
+def test_the_loss_of_ctc_is_one_but_not_its_predictions_alone(caplog):
+    """Speech is recognized while it is heard, without labels."""
+    inp, ctc = bl.Input({"default": ("T", "B", 2), "labels": ("T", "B", 1)}), bl.CTC(name="Ctc")
+    inp >> bl.Lstm(4) >> ctc - "loss" >> bl.Loss()
+    inp - "labels" >> "labels" - ctc
+    net = Network.from_layer(inp, handler=NumpyHandler(float))
+    net.initialize(Gaussian(1.0), seed=2)
+    expected, state = net.predict(DATA["default"], "Ctc.outputs.predictions"), []
+    for start in (0, 2, 4):
+        part = {"default": DATA["default"][start : start + 2]}
+        net.provide_external_data(part, all_inputs=False)
+        net.carry_context(state, continues=start > 0)
+        net.forward_pass()
+        found = net.get("Ctc.outputs.predictions")
+        np.testing.assert_allclose(found, expected[start : start + 2])
+    net.forward_pass(context=net.get_context())
+    assert not caplog.text
+    net.provide_external_data({**part, "labels": np.zeros((2, 5, 1))})
+    net.forward_pass(context=net.get_context())
+    assert "in 'Ctc' (CTC) each part is on its own" in caplog.text

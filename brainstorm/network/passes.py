@@ -147,7 +147,7 @@ class NetworkPasses(NetworkParameters):
         """
         self._check_context("forward_pass, context", context)
         if context is not None:
-            warn_of_parts(self.layers, is_intended=False)
+            warn_of_parts(self.layers, is_intended=False, missing=self._made_up)
         with self._buffer_manager.turn:
             self._passes.forward(self.layers, training_pass, context)
 
@@ -389,7 +389,7 @@ class NetworkPasses(NetworkParameters):
                 f"state to 0: array[:, numbers] = 0."
             )
         if continues:
-            warn_of_parts(self.layers)
+            warn_of_parts(self.layers, missing=self._made_up)
         with self._buffer_manager.turn:
             self._buffer_manager.carry_context(state, continues)
 
