@@ -151,6 +151,7 @@ def test_a_state_that_does_not_fit(net: Network) -> None:
         ([], True, r"for 'Lstm.*expected .*got none\. The first batch, in training of each epoch"),
         ((), True, r"^carry_context: expected a list, which is .*, got \(\)\.$"),
         (state, True, r"\(1, 2, \d+\), got \(1, 5, \d+\)\. A context"),
+        ([[0.0]] * len(state), True, r"for 'Lstm.*\(1, 2, \d+\), got \[0\.0\]\. A context"),
         (state, np.array([True, False]), r"^carry_context, continues: expected True or"),
     ):
         with pytest.raises(NetworkValidationError, match=text):
@@ -167,6 +168,35 @@ def test_the_memory_of_the_state_is_used_again(net: Network) -> None:
         addresses.append([a.ctypes.data for a in state if a is not None])
     assert addresses[0] == []
     assert addresses[1] == addresses[2] == addresses[3] != []
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    return np.frombuffer(array.tobytes()).reshape(array.shape)
+
+
+@pytest.mark.parametrize(
+    "change", [read_only, lambda array: array.astype(int), lambda array: array.astype(">f8")]
+)
+def test_a_state_from_a_file_is_replaced_where_it_cannot_be_written(net: Network, change) -> None:
+    """Its memory may be mapped, or of another type."""
+    expected = whole_outputs(net)
+    given = [a if a is None else change(np.zeros_like(a)) for a in net.get_context()]
+    state = list(given)
+    for start in (0, 3):
+        net.provide_external_data({name: array[start : start + 3] for name, array in DATA.items()})
+        net.carry_context(state, continues=True)
+        net.forward_pass()
+        found = net.get("Out.outputs.predictions")
+        np.testing.assert_allclose(found, expected[start : start + 3])
+    assert not any(a.any() for a in given if a is not None)
+
+
+def test_a_context_to_write_to_that_is_none(net: Network) -> None:
+    whole_outputs(net)
+    for wrong, got in (([None], "list"), ("text", "str"), ({1: 2}, "dict")):
+        with pytest.raises(NetworkValidationError, match=rf"^get_context, out: .* got a {got}\.$"):
+            net.get_context(out=wrong)
+    assert len(net.get_context(out=[])) == len(net.get_context())
 
 
 def linear_behind(*layers) -> Network:
@@ -223,3 +253,25 @@ def test_layers_that_carry_all_they_need_are_none_nor_is_attention_alone(caplog)
     assert not outputs_and_warnings(alone, caplog)[1]
     alone.forward_pass(context=alone.get_context())
     assert "in 'Attention' (MultiHeadSelfAttention) each part is on its own" in caplog.text
+
+
+def test_the_loss_of_ctc_is_one_but_not_its_predictions_alone(caplog):
+    """Speech is recognized while it is heard, without labels."""
+    inp, ctc = bl.Input({"default": ("T", "B", 2), "labels": ("T", "B", 1)}), bl.CTC(name="Ctc")
+    inp >> bl.Lstm(4) >> ctc - "loss" >> bl.Loss()
+    inp - "labels" >> "labels" - ctc
+    net = Network.from_layer(inp, handler=NumpyHandler(float))
+    net.initialize(Gaussian(1.0), seed=2)
+    expected, state = net.predict(DATA["default"], "Ctc.outputs.predictions"), []
+    for start in (0, 2, 4):
+        part = {"default": DATA["default"][start : start + 2]}
+        net.provide_external_data(part, all_inputs=False)
+        net.carry_context(state, continues=start > 0)
+        net.forward_pass()
+        found = net.get("Ctc.outputs.predictions")
+        np.testing.assert_allclose(found, expected[start : start + 2])
+    net.forward_pass(context=net.get_context())
+    assert not caplog.text
+    net.provide_external_data({**part, "labels": np.zeros((2, 5, 1))})
+    net.forward_pass(context=net.get_context())
+    assert "in 'Ctc' (CTC) each part is on its own" in caplog.text

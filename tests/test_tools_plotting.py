@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import brainstorm as bs
+from brainstorm import layers as bl
 from brainstorm.data_iterators import Minibatches, Undivided
 from brainstorm.errors import UnknownPathError, ValidationError
 from brainstorm.hooks import MonitorLayerParameters, MonitorLoss
@@ -14,7 +15,7 @@ from brainstorm.initializers import Gaussian
 from brainstorm.tools import plot_activations, plot_bands, plot_filters, plot_logs, plot_weights
 from brainstorm.training import Logs
 from brainstorm.training.logs import Moment
-from tests.networks import forward
+from tests.networks import forward, run_passes
 from tests.trainings import make_trainer
 
 LOGS = Logs(
@@ -205,6 +206,24 @@ def test_activations_over_time_and_over_the_batch(sequences, images):
     assert (values.shape, axes.get_xlabel()) == ((4, 4), "sequence")
 
 
+@pytest.mark.parametrize("path", ["Lstm.outputs.default", "Lstm.output_deltas.default"])
+@pytest.mark.parametrize("sizes", [(2, 5), (5, 2), (1, 3), (3, 1)])
+def test_activations_over_the_second_length(path, sizes):
+    inp = bl.Input({"default": ("T", "B", 2), "source": ("S", "B", 3)})
+    inp - "source" >> bl.Lstm(4, name="Lstm") >> bl.Loss()
+    net = bs.Network.from_layer(inp)
+    net.initialize(Gaussian(), seed=1)
+    data = {
+        name: np.ones((n, 6, k))
+        for name, n, k in zip(("default", "source"), sizes, (2, 3), strict=True)
+    }
+    run_passes(net, data)
+    values, axes = image_of(plot_activations(net, path, sequence=2))
+    S, found = sizes[1], net.get(path)
+    np.testing.assert_array_equal(values, (found[:S, 2] if S > 1 else found[0]).T)
+    assert axes.get_xlabel() == ("time step" if S > 1 else "sequence")
+
+
 @pytest.mark.parametrize("steps", [1, 3])
 def test_activations_of_images_are_maps_of_their_channels(images, steps):
     forward(images, steps, 4)
@@ -224,8 +243,11 @@ def test_activations_that_there_are_not(sequences):
     with pytest.raises(ValidationError, match=r"expected a buffer \(T, B, features...\) after a"):
         plot_activations(sequences, "Lstm.outputs.default")
     forward(sequences, 2, 3)
-    with pytest.raises(ValidationError, match=r"after a pass, got shape \(4, 3\)"):
-        plot_activations(sequences, "Lstm.parameters.Wz")
+    for path in ("Lstm.parameters.Wz", "Lstm.gradients.Wz"):
+        with pytest.raises(ValidationError, match=r"after a pass, got shape \(4, 3\)"):
+            plot_activations(sequences, path)
+    with pytest.raises(ValidationError, match=r"expected a buffer \(T, B, features...\) after a"):
+        plot_activations(sequences, "parameters")
     for wrong, got in ((3, "3"), (-4, "-4"), ("a", "'a'"), (1.5, "1.5"), (None, "None")):
         with pytest.raises(ValidationError, match=f"expected a sequence below 3, got {got}"):
             plot_activations(sequences, "Lstm.outputs.default", sequence=wrong)

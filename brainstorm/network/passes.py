@@ -146,14 +146,9 @@ class NetworkPasses(NetworkParameters):
         Raises:
             NetworkValidationError: The context is not one of this network and batch size.
         """
-        count = len(self._buffer_manager.hubs)
-        if not (context is None or (isinstance(context, (list, tuple)) and len(context) == count)):
-            raise NetworkValidationError(
-                f"forward_pass, context: expected what get_context of this network returned, or "
-                f"None, got a {type(context).__name__}."
-            )
+        self._check_context("forward_pass, context", context)
         if context is not None:
-            warn_of_parts(self.layers, is_intended=False)
+            warn_of_parts(self.layers, is_intended=False, missing=self._made_up)
         with self._buffer_manager.turn:
             self._passes.forward(self.layers, training_pass, context)
 
@@ -352,9 +347,21 @@ class NetworkPasses(NetworkParameters):
 
         Args:
             out: A context of this network that is no longer needed: its memory is reused.
+
+        Raises:
+            NetworkValidationError: `out` is something else.
         """
+        self._check_context("get_context, out", out or None)
         with self._buffer_manager.turn:
             return self._buffer_manager.get_context(out)
+
+    def _check_context(self, place: str, context: Any) -> None:
+        count = len(self._buffer_manager.hubs)
+        if not (context is None or (isinstance(context, (list, tuple)) and len(context) == count)):
+            raise NetworkValidationError(
+                f"{place}: expected what get_context of this network returned, or None, got a "
+                f"{type(context).__name__}."
+            )
 
     def carry_context(self, state: list[Array | None], continues: bool) -> None:
         """Make the present batch a part of longer sequences, until the next batch is provided.
@@ -369,7 +376,7 @@ class NetworkPasses(NetworkParameters):
 
         Args:
             state: A list for these sequences. Once the batch is replaced, it holds the state of all
-                recurrent layers after its last step.
+                recurrent layers after its last step, in the same arrays: copy them to keep one.
             continues: Whether forward passes start from the present `state`, or from zeros.
 
         Raises:
@@ -383,7 +390,7 @@ class NetworkPasses(NetworkParameters):
                 f"state to 0: array[:, numbers] = 0."
             )
         if continues:
-            warn_of_parts(self.layers)
+            warn_of_parts(self.layers, missing=self._made_up)
         with self._buffer_manager.turn:
             self._buffer_manager.carry_context(state, continues)
 

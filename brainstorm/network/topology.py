@@ -6,7 +6,7 @@ the layer, the line that corrects it, and how to state that it is intended.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from brainstorm.errors import NetworkValidationError, see
@@ -130,13 +130,15 @@ def warn_of_single_steps(layers: Layers, T: int) -> None:
         )
 
 
-def warn_of_parts(layers: Layers, is_intended: bool = True) -> None:
+def warn_of_parts(layers: Layers, is_intended: bool = True, missing: Collection[str] = ()) -> None:
     """Warn if state is carried on in sequences whose parts give other outputs than the whole.
 
-    Parts without any state to carry may be intended.
+    Parts without any state to carry may be intended. Nothing is expected of layers that read
+    `missing` data, such as the loss of `CTC` without labels.
     """
     timed = [la for la in layers.values() if la.time_coupled and not la.is_over_source]
-    others = [layer for layer in timed if not layer.is_continued]
+    lacking = {c.end_layer for c in layers[INPUT].outgoing if c.output_name in missing}
+    others = [la for la in timed if not (la.is_continued or la.name in lacking)]
     if others and (len(others) < len(timed) or not is_intended):
         names = ", ".join(f"{layer.name!r} ({layer.type_name})" for layer in others)
         warn_once(

@@ -182,7 +182,7 @@ def gather_losses_and_scores(
     losses = net.get_loss_values()
     _check_names([*losses, PER_STEP, *(scorer.__name__ for scorer in scorers)])
     loss_mask = find_loss_mask(net)
-    steps = net.time_size * net.batch_size
+    steps = all_steps = count_loss_steps(net) * net.batch_size
     if loss_mask is not None:
         steps = np.count_nonzero(net.get_rows(f"Input.outputs.{loss_mask}"))
     add_losses(scores, losses, int(steps), net.batch_size)
@@ -194,7 +194,7 @@ def gather_losses_and_scores(
             mask = net.get_rows(path := _input_path(net, scorer, masked_by))
             if mask.shape[1] > 1:
                 mask, by_pixel = net.get_rows(path, by_pixel=True), True
-        elif steps < net.time_size * net.batch_size:
+        elif steps < all_steps:
             _warn_of_padding(net, scorer, targets_of.rpartition(".")[2], loss_mask)
         targets, path = net.get_rows(targets_of, by_pixel), _output_path(net, scorer, out_name)
         try:
@@ -208,7 +208,9 @@ def gather_losses_and_scores(
 
 def _warn_of_padding(net: Any, scorer: Scorer, targets: str, loss_mask: str | None) -> None:
     """Warn that a scorer of time steps counts some that are left out of all losses."""
-    if net.time_size > 1 and net.layers["Input"].out_shapes[targets].scales_with_time:
+    shapes = net.layers["Input"].out_shapes
+    is_same_time = shapes[targets].scaling_shape == shapes[loss_mask].scaling_shape
+    if is_same_time and count_loss_steps(net) > 1:
         warn_once(
             net,
             f"scorer {scorer.__name__!r}: {loss_mask!r} leaves steps out of the losses, but not "
@@ -231,10 +233,16 @@ def add_losses(
 
 
 def find_loss_mask(net: Any) -> str | None:
-    """Return the name of the data (T, B, 1) that mask all losses over time, if any do."""
+    """Return the name of the data (T, B, 1) or (S, B, 1) that mask all losses over time, if any."""
     sources = [net.layers[c.start_layer] for loss in _over_time(net) for c in loss.incoming]
     names = {_mask_of(net, layer) for layer in sources}
     return names.pop() if len(names) == 1 else None
+
+
+def count_loss_steps(net: Any) -> int:
+    """Return the number of steps that losses are sums over: T, or S if all of them are over S."""
+    times = {loss.in_shapes["default"].time for loss in _over_time(net)}
+    return int(net.source_size if times == {"S"} else net.time_size)
 
 
 def _over_time(net: Any) -> list[Any]:
@@ -247,7 +255,7 @@ def _mask_of(net: Any, layer: Any) -> str | None:
     """Return the mask of a layer, or of the one before it if it only passes values on."""
     for c in layer.incoming:
         if (c.start_layer, c.input_name) == ("Input", "mask"):
-            return c.output_name if layer.in_shapes["mask"].shape == ("T", "B", 1) else None
+            return c.output_name if layer.in_shapes["mask"].shape[1:] == ("B", 1) else None
     ins = [structure.shape for structure in layer.in_shapes.values()]
     outs = [structure.shape for structure in layer.out_shapes.values()]
     if len(ins) == 1 and ins == outs and not layer.parameter_shapes:

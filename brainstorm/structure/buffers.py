@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.display import safe_repr
-from brainstorm.errors import NetworkValidationError, OutOfMemoryError, ReusedBufferError
+from brainstorm.errors import NetworkValidationError, OutOfMemoryError, ReusedBufferError, shown
 from brainstorm.forks import count_forks
 from brainstorm.handlers import get_default_handler
 from brainstorm.handlers.base_handler import Handler
@@ -310,8 +310,8 @@ class BufferManager:
         """Return copies of the last rows of all buffers with a context: the state after step T.
 
         Args:
-            out: A context of this network that is no longer needed: its memory is reused if the
-                shapes fit. It may be empty.
+            out: A context of this network that is no longer needed: its memory is reused if it
+                fits and may be written to. It may be empty.
 
         Returns:
             For each hub an array (context, B, size), or `None` if it has no context.
@@ -319,15 +319,21 @@ class BufferManager:
         context: list[Array | None] = [None] * len(self.hubs)
         for i, hub in self._context_hubs():
             rows, shape = self.buffers[i], (hub.context_size, self.batch_size, hub.size)
-            state = out[i] if out else None
-            if state is None or tuple(state.shape) != shape:
-                state = self.handler.allocate(shape)
+            state = self._writable(out[i] if out else None, shape)
             # Row -k is k steps back, either in this sequence or in its own context.
             for k in range(hub.context_size):
                 step = self.time_size - hub.context_size + k
                 self.handler.copy_to(rows[step % rows.shape[0]], state[k])
             context[i] = state
         return context
+
+    def _writable(self, array: Any, shape: tuple[int, ...]) -> Array:
+        """Return an array for a state: a given one, which may come from a file, if possible."""
+        is_own = isinstance(array, self.handler.array_type)
+        is_fixed = isinstance(array, np.ndarray) and not array.flags.writeable
+        wanted = (*shape, self.handler.dtype)
+        is_fitting = is_own and not is_fixed and (*array.shape, array.dtype) == wanted
+        return array if is_fitting else self.handler.allocate(shape)
 
     def apply_context(self, context: Sequence[Array | None]) -> None:
         """Start the next forward pass from a state that `get_context` returned.
@@ -338,8 +344,8 @@ class BufferManager:
         for i, hub in self._context_hubs():
             expected = (hub.context_size, self.batch_size, hub.size)
             given = context[i] if len(context) == len(self.hubs) else None
-            if given is None or tuple(given.shape) != expected:
-                got = "none" if given is None else tuple(given.shape)
+            got = getattr(given, "shape", "none" if given is None else shown(given))
+            if got != expected:
                 hint = "A context fits the network and the batch size that it came from."
                 if not context:
                     hint = "The first batch, in training of each epoch, needs continues=False."

@@ -198,8 +198,8 @@ def plot_activations(net: Any, path: str, sequence: int = 0) -> Any:
     Raises:
         ValidationError: The buffer does not grow with the sequences, or there is no such sequence.
     """
-    values = net.get(path)
-    if values.ndim < 3 or net.time_size == 0:
+    values, length = net.get(path), _count_steps(net, path)
+    if length == 0:
         raise ValidationError(
             f"plot_activations, {path!r}: expected a buffer (T, B, features...) after a pass, got "
             f"shape {values.shape}."
@@ -210,15 +210,26 @@ def plot_activations(net: Any, path: str, sequence: int = 0) -> Any:
         raise ValidationError(
             f"plot_activations: expected a sequence below {net.batch_size}, got {shown(sequence)}."
         ) from None
-    over_time = net.time_size > 1
+    over_time = length > 1
     if values.ndim == 5:
-        maps, title = values[: net.time_size, sequence], f"{path}, sequence {sequence}"
+        maps, title = values[:length, sequence], f"{path}, sequence {sequence}"
         return _draw_maps(maps, title, f"channels: {maps.shape[3]}", f"time steps: {len(maps)}")
-    steps = values[: net.time_size, sequence] if over_time else values[0]
+    steps = values[:length, sequence] if over_time else values[0]
     image = steps.reshape(len(steps), -1).T
     figure, axes = _draw_image(image, f"{path}, sequence {sequence}" if over_time else path)
     axes.set(xlabel="time step" if over_time else "sequence", ylabel="feature")
     return figure
+
+
+def _count_steps(net: Any, path: str) -> int:
+    """Return the length of the sequences in a buffer: T or S, or 0 if it has no time axis."""
+    layer, _, port = path.partition(".")
+    port = port.replace("put_deltas.", "puts.", 1)  # deltas have the shape of what they belong to
+    if not port.startswith(("inputs.", "outputs.", "internals.")):
+        return 0
+    structure = net.layers[layer].get_shape(port)
+    length = net.source_size if structure.time == "S" else net.time_size
+    return int(length) if structure.scales_with_time else 0
 
 
 # -- parts ----------------------------------------------------------------------------------------

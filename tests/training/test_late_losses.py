@@ -164,3 +164,28 @@ def test_a_mask_of_one_of_several_losses_over_time_is_none_of_steps(steps):
     found = evaluate(net, Minibatches(4, False, **ones))
     assert found["total_loss"] == pytest.approx(steps * (1 / 6 + 1) / 2)
     assert found.get("total_loss_per_step", found["total_loss"]) == found["total_loss"] / steps
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_loss_over_the_second_length_is_averaged_over_its_steps(masked, caplog):
+    shapes = {"default": ("T", "B", 1), "mask": ("T", "B", 1)}
+    inputs = Input({**shapes, **dict.fromkeys(("source", "targets", "mask_s"), ("S", "B", 1))})
+    head, mask = SquaredError(name="Head"), Mask()
+    inputs - "source" >> FullyConnected(1, "linear") >> head
+    inputs - "targets" >> "targets" - head
+    if masked:
+        head - "loss" >> mask >> Loss()
+        inputs - "mask_s" >> "mask" - mask
+    else:
+        head - "loss" >> Loss()
+    net = Network.from_layer(inputs, handler=NumpyHandler(np.float64))
+    net.initialize(0.0)
+    net.output_name = "Head.outputs.predictions"
+    ones, one = [np.ones((n, 1)) for n in LENGTHS], [np.ones((1, 1)) for _ in LENGTHS]
+    named = {"default": one, "source": ones, "targets": ones, "over_s": ["source", "targets"]}
+    data = BucketedMinibatches(5 if masked else 1, **named)
+    trainer = make_trainer(stepper=SgdStepper(0.0), epochs=1)
+    trainer.train(net, data)
+    assert trainer.logs["rolling_training.total_loss_per_step"] == pytest.approx([0.5])
+    assert evaluate(net, data, [MeanSquaredError()])["total_loss_per_step"] == pytest.approx(0.5)
+    assert ("'mask_s' leaves steps out of the losses" in caplog.text) == masked

@@ -83,17 +83,21 @@ class UnsupportedError(Exception):
 class Handle(c_void_p):
     """A pointer to an object of the library, which is destroyed together with this object.
 
-    It equals only itself, so in a key of a cache it stands for the object; its address would not,
-    because the library uses addresses again.
+    It points to nothing until the object is created, which may be followed at once by an exception,
+    such as that of Ctrl-C. It equals only itself, so in a key of a cache it stands for the object;
+    its address would not, because the library uses addresses again.
+
+    Args:
+        destroy: The function that destroys the object.
+        owners: What the object depends on.
     """
 
     __slots__ = ("_destroy", "_owners")
     __hash__ = object.__hash__
 
-    def own(self, destroy: Any, owners: tuple[Any, ...]) -> Handle:
-        """Set the function that destroys the object, and what it depends on; return the handle."""
+    def __init__(self, destroy: Any, owners: tuple[Any, ...]) -> None:
+        super().__init__()
         self._destroy, self._owners = destroy, owners
-        return self
 
     @property
     def address(self) -> int:
@@ -205,16 +209,16 @@ class Library:
             arguments: Arguments of ``kind_create``, without the first.
             way: Suffix of the name, e.g. ``'_with_tag'``.
         """
-        handle = Handle()
-        self.check(f"{kind}_create{way}", ctypes.byref(handle), *arguments)
         owners = tuple([each for each in arguments if isinstance(each, Handle)])
-        return handle.own(getattr(self._library, f"{kind}_destroy"), owners)
+        handle = Handle(getattr(self._library, f"{kind}_destroy"), owners)
+        self.check(f"{kind}_create{way}", ctypes.byref(handle), *arguments)
+        return handle
 
     def describe(self, kind: str, *arguments: Any) -> Handle:
         """Return a primitive descriptor; `kind` is e.g. ``'matmul'``."""
-        handle = Handle()
+        handle = Handle(self._library.dnnl_primitive_desc_destroy, arguments)
         self.check(f"dnnl_{kind}_primitive_desc_create", ctypes.byref(handle), *arguments)
-        return handle.own(self._library.dnnl_primitive_desc_destroy, arguments)
+        return handle
 
     def stream(self) -> Handle:
         """Return a new queue of executions, for one thread."""
@@ -228,8 +232,9 @@ class Library:
 
     def queried(self, description: Handle, what: int) -> Handle:
         """Return one of the memory descriptors of a primitive descriptor, which destroys it."""
-        handle = Handle(self._library.dnnl_primitive_desc_query_md(description, what, 0))
-        return handle.own(lambda _: None, (description,))
+        handle = Handle(lambda _: None, (description,))
+        handle.value = self._library.dnnl_primitive_desc_query_md(description, what, 0)
+        return handle
 
     def size(self, memory_description: Any) -> int:
         """Return the number of bytes for a memory descriptor."""

@@ -35,8 +35,9 @@ class SignalStack:
     It must be deleted by the thread.
     """
 
+    _memory: Any = None  # also if an interrupt ends the constructor
+
     def __init__(self) -> None:
-        self._memory: Any = None
         if sys.platform == "linux" and _exchanged(None).flags & DISABLED:
             self._memory = ctypes.create_string_buffer(SIZE)
             _exchanged(Stack(ctypes.addressof(self._memory), 0, SIZE))

@@ -96,3 +96,21 @@ def test_nothing_is_loaded_by_an_import():
 def test_status_codes_are_checked(native):
     with pytest.raises(UnsupportedError, match="dnnl_memory_desc_create_with_tag returned status"):
         load()[0].create("dnnl_memory_desc", 99, None, 3, 1, way="_with_tag")
+
+
+def test_what_is_created_when_ctrl_c_comes_is_destroyed(native, monkeypatch):
+    found, destroyed = load()[0], []
+    functions, check = found._library, found.check
+    destroy = functions.dnnl_stream_destroy
+    monkeypatch.setattr(
+        functions, "dnnl_stream_destroy", lambda each: destroyed.append(destroy(each))
+    )
+
+    def interrupted(*arguments):
+        check(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(found, "check", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        found.stream()
+    assert destroyed == [0]

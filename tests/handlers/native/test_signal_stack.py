@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from brainstorm.handlers.native.signal_stack import SignalStack
 from tests.handlers.running import in_process
 
 #: Products of the gradients of weights, whose scratch memory is the stack on processors with
@@ -79,3 +80,7 @@ for n in (3, 2, 4, 2, 4, 3):
 @pytest.mark.skipif(sys.platform != "linux", reason="signals are blocked on Linux")
 def test_no_thread_of_a_team_gets_signals():
     assert in_process(TEAMS) == ("", "")
+
+
+def test_one_whose_constructor_was_interrupted_is_deleted_silently():
+    SignalStack.__new__(SignalStack)
