@@ -40,7 +40,7 @@ class Part(dict[str, Any]):
 
 def _of_source(name: str) -> Any:
     """Return a property that is an attribute of the source."""
-    return property(lambda shard: getattr(shard.source, name))
+    return property(lambda shard: getattr(shard.source, name), doc="That of the source.")
 
 
 class Shard(DataIterator):
