@@ -66,7 +66,8 @@ class NumpySequences(Handler):
     def ctc_loss(
         self, x: Array, labels: Array, mask: Array | None, loss: Array, deltas: Array
     ) -> None:
-        Alignment(self._scratch, x, labels, mask).write(loss, deltas)
+        with np.errstate(invalid="ignore"):  # NaN in, NaN out, as in other operations
+            Alignment(self._scratch, x, labels, mask).write(loss, deltas)
 
 
 def _find_rows(scratch: Scratch, v: Array, count: int) -> tuple[Array, Array]:

@@ -146,6 +146,18 @@ def test_a_number_that_is_added_to_all_scores_has_no_effect_on_ctc(kind):
     np.testing.assert_allclose(others, deltas, atol=1e-6)
 
 
+@pytest.mark.parametrize("score", [np.nan, np.inf, -np.inf])
+def test_ctc_of_scores_that_are_not_finite(kind, score):
+    """They are those of one sequence, and no warning of NumPy, which may be an exception."""
+    x, labels = RND.normal(size=(3, 2, 4)), np.array([[[1], [2]], [[2], [0]], [[0], [0]]])
+    expected, _ = ctc(kind(seed=1), x, labels)
+    x[1, 0, 2] = score
+    losses, deltas = ctc(kind(seed=1), x, labels)
+    np.testing.assert_array_equal(losses[1], expected[1])
+    assert np.isfinite(deltas[:, 1]).all()
+    assert not np.isfinite(losses[0]) or score < 0
+
+
 def test_ctc_of_long_sequences_and_large_scores():
     labels = np.zeros((300, 2, 1))
     labels[:40, :, 0] = RND.randint(1, 20, size=(40, 2))
