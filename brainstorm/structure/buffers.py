@@ -344,8 +344,9 @@ class BufferManager:
         for i, hub in self._context_hubs():
             expected = (hub.context_size, self.batch_size, hub.size)
             given = context[i] if len(context) == len(self.hubs) else None
-            got = getattr(given, "shape", "none" if given is None else shown(given))
-            if got != expected:
+            shape = getattr(given, "shape", None)
+            if shape != expected:
+                got = "none" if given is None else shown(given) if shape is None else shape
                 hint = "A context fits the network and the batch size that it came from."
                 if not context:
                     hint = "The first batch, in training of each epoch, needs continues=False."
