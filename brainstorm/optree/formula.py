@@ -56,6 +56,7 @@ class Formula:
         self.__name__ = name or _name_of(function)
         self.__doc__ = function.__doc__
         self._programs: dict[Any, Program] = {}
+        self._names: dict[int, Sequence[str]] = {}
         self._given: dict[Any, Formula] = {}
 
     def __call__(self, *operands: Any) -> Any:
@@ -85,7 +86,9 @@ class Formula:
         return self._linearised(key) if program is None else program
 
     def _linearised(self, key: Any) -> Program:
-        names = self._names_of(len(key))
+        names = self._names.get(len(key))
+        if names is None:
+            names = self._names[len(key)] = self._names_of(len(key))
         variables = [Variable(s, d, name, name) for (s, d), name in zip(key, names, strict=True)]
         trees = self.function(*variables)
         trees = list(trees) if type(trees) in (list, tuple) else [trees]
