@@ -182,7 +182,7 @@ def gather_losses_and_scores(
     losses = net.get_loss_values()
     _check_names([*losses, PER_STEP, *(scorer.__name__ for scorer in scorers)])
     loss_mask = find_loss_mask(net)
-    steps = all_steps = count_loss_steps(net) * net.batch_size
+    steps = all_steps = getattr(net, find_loss_length(net)) * net.batch_size
     if loss_mask is not None:
         steps = np.count_nonzero(net.get_rows(f"Input.outputs.{loss_mask}"))
     add_losses(scores, losses, int(steps), net.batch_size)
@@ -210,7 +210,7 @@ def _warn_of_padding(net: Any, scorer: Scorer, targets: str, loss_mask: str | No
     """Warn that a scorer of time steps counts some that are left out of all losses."""
     shapes = net.layers["Input"].out_shapes
     is_same_time = shapes[targets].scaling_shape == shapes[loss_mask].scaling_shape
-    if is_same_time and count_loss_steps(net) > 1:
+    if is_same_time and getattr(net, find_loss_length(net)) > 1:
         warn_once(
             net,
             f"scorer {scorer.__name__!r}: {loss_mask!r} leaves steps out of the losses, but not "
@@ -239,10 +239,10 @@ def find_loss_mask(net: Any) -> str | None:
     return names.pop() if len(names) == 1 else None
 
 
-def count_loss_steps(net: Any) -> int:
-    """Return the number of steps that losses are sums over: T, or S if all of them are over S."""
+def find_loss_length(net: Any) -> str:
+    """Return the network's attribute with the length that losses are sums over: of T, or of S."""
     times = {loss.in_shapes["default"].time for loss in _over_time(net)}
-    return int(net.source_size if times == {"S"} else net.time_size)
+    return "source_size" if times == {"S"} else "time_size"
 
 
 def _over_time(net: Any) -> list[Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from brainstorm.optree import functions as fn
 from brainstorm.optree.formula import formula
-from brainstorm.scorers.base import count_loss_steps, find_loss_mask
+from brainstorm.scorers.base import find_loss_length, find_loss_mask
 
 #: How many batches are collected. Reading a value waits for everything that a GPU has still to
 #: compute, and nothing more can be prepared for it in that time.
@@ -24,7 +24,7 @@ class LateLosses:
 
     def __init__(self, net: Any) -> None:
         self._net = net
-        self._mask = find_loss_mask(net)
+        self._mask, self._length = find_loss_mask(net), find_loss_length(net)
         columns = range(len(net.loss_layers) + 1)  # the last one has the steps that count
         self._table = net.handler.zeros((BATCHES, len(columns)))
         self._places = [[self._table[row, i : i + 1] for i in columns] for row in range(BATCHES)]
@@ -38,7 +38,7 @@ class LateLosses:
         if self._mask is not None:
             mask = net.buffer["Input"].outputs[self._mask]
             net.handler.compute(counted, [mask], [places[-1].reshape(())])
-        self._sizes.append((count_loss_steps(net) * net.batch_size, net.batch_size))
+        self._sizes.append((getattr(net, self._length) * net.batch_size, net.batch_size))
         return len(self._sizes) == BATCHES
 
     def read(self) -> list[tuple[dict[str, float], int, int]]:
