@@ -25,7 +25,7 @@ from brainstorm.handlers.numpy_memory import address_of
 from brainstorm.optree import Program
 from brainstorm.utils import Arrays
 
-#: Number of cached calls from which `Memo.trim` evicts them, and the maximum number of those of
+#: Number of built calls from which `Memo.trim` evicts them, and the maximum number of those of
 #: operations, and of each program. A pass through 1,000 layers has 6,000.
 MANY_CALLS, MOST_CALLS = 2**12, 2**16
 
@@ -49,6 +49,7 @@ class Memo:
     ) -> None:
         self._make_executor, self._build = make_executor, build
         self._calls: dict[Hashable, Calls] = {}
+        self._built = 0  # how often calls were built since they were last dropped
         self.renew()
         renew_after_fork(self)
         #: Program to its executor and the calls of this.
@@ -73,6 +74,7 @@ class Memo:
             if len(known) >= MOST_CALLS:
                 del known[next(iter(known))]
             known[key] = calls
+            self._built += 1
         return calls
 
     def executor(self, program: Program) -> Any:
@@ -111,6 +113,7 @@ class Memo:
         with self._lock:
             for known in self._known():
                 known.clear()
+            self._built = 0
 
     def _known(self) -> list[dict[Hashable, Calls]]:
         """Return all cached calls; the lock is held, since threads add programs."""
@@ -118,10 +121,11 @@ class Memo:
 
     def trim(self) -> None:
         """Drop everything if it is much: most of it is for sizes that may not come again."""
-        with self._lock:
-            if sum(map(len, self._known())) >= MANY_CALLS:
+        if self._built >= MANY_CALLS:
+            with self._lock:
                 self._calls.clear()
                 self._programs.clear()
+                self._built = 0
 
 
 class Lowering(Handler):
