@@ -119,6 +119,22 @@ def test_what_is_no_network_is_named(function, call, batches, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
+def test_evaluate_replays_the_forward_pass_with_present_parameters(net, batches, monkeypatch):
+    handler, traced = net.handler, []
+    trace = handler.trace
+    monkeypatch.setattr(handler, "trace", lambda f: traced.append(f) or trace(f))
+    for scale in (1.0, -0.5):
+        net.buffer.Projection.parameters.W[:] *= scale
+        found = evaluate(net, batches)
+        losses = []
+        for batch in batches(net.handler):
+            net.provide_external_data(batch)
+            net.forward_pass()
+            losses.append(net.get_loss_values()["total_loss"] * net.batch_size)
+        assert found["total_loss"] == pytest.approx(sum(losses) / N)
+    assert len(traced) == 2  # for three sequences, and for the last one
+
+
 def test_evaluate_with_other_targets(net):
     net.output_name = "Output.outputs.predictions"
     everything = di.Undivided(default=X, targets=Y, mask=np.ones_like(M))

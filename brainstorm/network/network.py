@@ -240,6 +240,10 @@ class Network(NetworkPasses, Describable):
                     parts[path].append(values[: manager.steps(structure)] if is_timed else values)
         return {path: _joined(path, structure, parts[path]) for path, structure in outputs.items()}
 
+    def replay_forward_pass(self) -> None:
+        """Do the same as ``forward_pass()``, by replaying its calls if it was traced before."""
+        self.do_traced(self._traces, self.forward_pass, "forward_pass")
+
     def _apart(self, array: Array) -> Array:
         """Return an array, or a copy if it lies in the memory of this network."""
         if isinstance(array, np.ndarray) and array.base is not None:

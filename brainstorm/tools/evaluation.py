@@ -99,7 +99,7 @@ def evaluate(
     gather = getattr(iter, "gather", lambda value: [value])
     with network.separate_statistics():
         for _ in run_network(network, busy(begin_epoch(iter, network.handler))):
-            network.forward_pass()
+            network.replay_forward_pass()
             gather_losses_and_scores(
                 network,
                 scorers,
@@ -212,7 +212,7 @@ def _extract_batches(
     lengths: dict[str, int] = {}
     with network.separate_statistics():
         for number in run_network(network, _wholes(begin_epoch(iter, network.handler))):
-            network.forward_pass()
+            network.replay_forward_pass()
             for path, axis in axes.items():
                 time = _structure_of(network, path).time
                 length = network.source_size if time == "S" else network.time_size
