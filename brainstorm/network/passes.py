@@ -6,7 +6,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,12 @@ from brainstorm.structure.buffer_structure import CONSTANT
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.lifetimes import plan_memory
-from brainstorm.structure.memory import MemoryReport, find_largest_batch, measure_memory
+from brainstorm.structure.memory import (
+    MemoryReport,
+    check_sizes,
+    find_largest_batch,
+    measure_memory,
+)
 from brainstorm.utils import Array, as_array
 
 Data = Mapping[str, Array]
@@ -270,7 +274,7 @@ class NetworkPasses(NetworkParameters):
                 nothing grows with it.
         """
         manager, names = self._buffer_manager, list(self.layers)
-        scratch = self._measure_scratch(T, self._check_sizes(S, T=T, B=B), B)
+        scratch = self._measure_scratch(T, check_sizes(manager.hubs, S, T=T, B=B), B)
         return measure_memory(manager.hubs, names, T, B, manager.item_size, scratch, S)
 
     def largest_batch(self, bytes: int, T: int = 1, S: int | None = None) -> int:
@@ -280,24 +284,10 @@ class NetworkPasses(NetworkParameters):
             NetworkValidationError: No buffer grows with the batch size, T is less than 1, `bytes`
                 is not a number, or S is missing, or given although nothing grows with it.
         """
-        manager, source = self._buffer_manager, self._check_sizes(S, T=T)
+        manager = self._buffer_manager
+        source = check_sizes(manager.hubs, S, T=T)
         scratch = partial(self._measure_scratch, T, source)
         return find_largest_batch(manager.hubs, T, bytes, manager.item_size, scratch, source)
-
-    def _check_sizes(self, S: int | None, **sizes: int) -> int:
-        """Check sizes, and return S if it is required; else 1."""
-        has_source = self._buffer_manager.has_source
-        if S is not None and not has_source:
-            raise NetworkValidationError(
-                f"S: expected None, because this network has one length, got {S!r}."
-            )
-        if has_source:
-            sizes["S"] = S  # type: ignore[assignment]  # None is refused, too
-        for name, size in sizes.items():
-            if not isinstance(size, Integral) or isinstance(size, bool) or size < 0:
-                what = ", the second length of this network" * (name == "S")
-                raise NetworkValidationError(f"{name}: expected an int >= 0{what}, got {size!r}.")
-        return sizes.get("S", 1)
 
     def _measure_scratch(self, T: int, S: int, B: int) -> int:
         """Return the bytes that traced parts of both passes take in addition to the buffers."""

@@ -17,7 +17,7 @@ from brainstorm.handlers.base_handler import Handler
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.hub_arrays import CLOSED, ArraysBySize, HubArrays, HubMemory
-from brainstorm.structure.hubs import Hub, grow_with_source, last_axis_slice
+from brainstorm.structure.hubs import Hub, last_axis_slice, stateful_hubs
 from brainstorm.structure.layout import Node, gather_array_nodes
 from brainstorm.structure.memory import describe_shortage
 from brainstorm.structure.placement import get_total_size_slices_and_shapes, place
@@ -199,11 +199,6 @@ class BufferManager:
         if self.lane is not None:
             self.lane.clear()
 
-    @property
-    def has_source(self) -> bool:
-        """Whether anything grows with S."""
-        return grow_with_source(self.hubs)
-
     # -- content --------------------------------------------------------------------------------
 
     @property
@@ -298,14 +293,6 @@ class BufferManager:
 
     # -- context --------------------------------------------------------------------------------
 
-    def _context_hubs(self, times: str = "T") -> list[tuple[int, Hub]]:
-        """Return the hubs that hold a state; only that over T is carried on."""
-        return [
-            (i, hub)
-            for i, hub in enumerate(self.hubs)
-            if hub.context_size and not hub.is_backward_only and hub.time in times
-        ]
-
     def get_context(self, out: Sequence[Array | None] | None = None) -> list[Array | None]:
         """Return copies of the last rows of all buffers with a context: the state after step T.
 
@@ -317,7 +304,7 @@ class BufferManager:
             For each hub an array (context, B, size), or `None` if it has no context.
         """
         context: list[Array | None] = [None] * len(self.hubs)
-        for i, hub in self._context_hubs():
+        for i, hub in stateful_hubs(self.hubs):
             rows, shape = self.buffers[i], (hub.context_size, self.batch_size, hub.size)
             state = self._writable(out[i] if out else None, shape)
             # Row -k is k steps back, either in this sequence or in its own context.
@@ -341,7 +328,7 @@ class BufferManager:
         Raises:
             NetworkValidationError: It belongs to another network or batch size.
         """
-        for i, hub in self._context_hubs():
+        for i, hub in stateful_hubs(self.hubs):
             expected = (hub.context_size, self.batch_size, hub.size)
             given = context[i] if len(context) == len(self.hubs) else None
             shape = getattr(given, "shape", None)
@@ -400,5 +387,5 @@ class BufferManager:
 
     def clear_context(self, times: str = "TS") -> None:
         """Start the next forward pass from zeros, or only the sequences of lengths T or S."""
-        hubs = self._context_hubs(times)
+        hubs = stateful_hubs(self.hubs, times)
         self.handler.clear([hub.context_rows(self.buffers[i]) for i, hub in hubs])

@@ -162,3 +162,12 @@ def last_axis_slice(array: Array, start: int, stop: int) -> Array:
 def grow_with_source(hubs: Iterable[Hub]) -> bool:
     """Return whether anything grows with S."""
     return any("S" in (hub.time, hub.columns) for hub in hubs)
+
+
+def stateful_hubs(hubs: Iterable[Hub], times: str = "T") -> list[tuple[int, Hub]]:
+    """Return the hubs that hold a state, and their numbers; only that over T is carried on."""
+    return [
+        (i, hub)
+        for i, hub in enumerate(hubs)
+        if hub.context_size and not hub.is_backward_only and hub.time in times
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from numbers import Real
+from numbers import Integral, Real
 
 from brainstorm.display import without_middle
 from brainstorm.errors import NetworkValidationError, OutOfMemoryError
@@ -14,6 +14,22 @@ from brainstorm.structure.placement import measure_bytes, without_sharing
 from brainstorm.utils import format_bytes
 
 KINDS = ("outputs", "parameters", "internals", "inputs", "deltas", "gradients")
+
+
+def check_sizes(hubs: Sequence[Hub], S: int | None, **sizes: int) -> int:
+    """Check sizes, and return S if something grows with it; else 1."""
+    has_source = grow_with_source(hubs)
+    if S is not None and not has_source:
+        raise NetworkValidationError(
+            f"S: expected None, because this network has one length, got {S!r}."
+        )
+    if has_source:
+        sizes["S"] = S  # type: ignore[assignment]  # None is refused, too
+    for name, size in sizes.items():
+        if not isinstance(size, Integral) or isinstance(size, bool) or size < 0:
+            what = ", the second length of this network" * (name == "S")
+            raise NetworkValidationError(f"{name}: expected an int >= 0{what}, got {size!r}.")
+    return sizes.get("S", 1)
 
 
 @dataclass
