@@ -79,8 +79,8 @@ class NetworkFile(NamedTuple):
     @property
     def arrays(self) -> dict[str, np.ndarray]:
         """Path to values of running statistics and of parameters, or ``parameters`` if flat."""
-        flat = isinstance(self.parameters, np.ndarray)
-        parameters: Any = {"parameters": self.parameters} if flat else self.parameters
+        by_path = isinstance(self.parameters, Mapping)
+        parameters: Any = self.parameters if by_path else {"parameters": self.parameters}
         return {**parameters, **self.persistent}
 
 

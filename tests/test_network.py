@@ -11,6 +11,7 @@ from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import (
     BrainstormError,
     DescriptionError,
+    FileFormatError,
     HandlerValidationError,
     InitializationError,
     LayerValidationError,
@@ -26,6 +27,7 @@ from brainstorm.files import write_network_file
 from brainstorm.handlers import NativeHandler, NumpyHandler, compiler
 from brainstorm.initializers import Gaussian, Orthogonal, Uniform
 from brainstorm.layers import (
+    BatchNorm,
     Elementwise,
     Embedding,
     FullyConnected,
@@ -793,6 +795,19 @@ def test_a_description_that_fits_no_network(tmp_path, change, text):
     change(content.description)
     write_network_file(tmp_path / "net.hdf5", content)
     with pytest.raises(BrainstormError, match=re.escape(text)):
+        Network.from_hdf5(tmp_path / "net.hdf5")
+
+
+@pytest.mark.parametrize("path", ["parameters", "persistent/Norm.internals.running_mean"])
+def test_a_single_number_in_a_file_is_no_array_of_a_network(tmp_path, path):
+    norm = BatchNorm(name="Norm")
+    Input({"default": ("T", "B", 3)}) >> norm
+    Network.from_layer(norm).save_as_hdf5(tmp_path / "net.hdf5")
+    with h5py.File(tmp_path / "net.hdf5", "r+") as file:
+        del file[path]
+        file[path] = 5
+    name = re.escape(path.rpartition("/")[2])
+    with pytest.raises(FileFormatError, match=rf"net.hdf5', {name}: expected shape .*, got \(\)"):
         Network.from_hdf5(tmp_path / "net.hdf5")
 
 
