@@ -396,6 +396,18 @@ def test_a_stepper_of_ones_own(cls):
     np.testing.assert_allclose(net.buffer.parameters, expected)
 
 
+def test_numbers_may_be_divided_by_what_is_0_before_the_first_step():
+    class Correcting(SignStepper):
+        def scalars(self):
+            return {"rate": self.learning_rate / (1 - 0.9**self.steps)}
+
+    net, stepper = started(Correcting())
+    stepper.groups = [ParameterGroup("*", learning_rate_factor=0.5)]
+    stepper.run()
+    expected = net.start - 0.05 * np.sign(net.gradient(net.start))
+    np.testing.assert_allclose(net.buffer.parameters, expected)
+
+
 def test_every_stepper_is_tested_here():
     public = {getattr(training, n) for n in training.__all__ if n.endswith("Stepper")}
     assert public == {TrainingStepper, ForwardStepper, *UPDATING}
