@@ -408,6 +408,27 @@ def test_numbers_may_be_divided_by_what_is_0_before_the_first_step():
     np.testing.assert_allclose(net.buffer.parameters, expected)
 
 
+@pytest.mark.parametrize(
+    "part",
+    [{"accumulation": GradientAccumulation(2)}, {"reducer": SimpleNamespace(is_in_step=True)}],
+)
+def test_a_step_of_ones_own_is_not_left_out(part):
+    class Twice(SignStepper):
+        def step(self):
+            super().step()
+            super().step()
+
+    net, stepper = started(Twice())
+    stepper.run()
+    for name, value in part.items():
+        setattr(stepper, name, value)
+    with refused(
+        "Twice.run: expected neither accumulation nor reducer, with which its own method "
+    ):
+        stepper.run()
+    assert (stepper.steps, len(net.passes)) == (1, 4)
+
+
 def test_every_stepper_is_tested_here():
     public = {getattr(training, n) for n in training.__all__ if n.endswith("Stepper")}
     assert public == {TrainingStepper, ForwardStepper, *UPDATING}
