@@ -193,7 +193,6 @@ class TrainingStepper(UpdateRule):
 
         Raises:
             MissingDataError: The batch is one of `net.predict`, without targets.
-            TrainingError: The class has a `step` of its own, and accumulation or a reducer.
         """
         self._do(self._run)
 
@@ -247,11 +246,6 @@ class TrainingStepper(UpdateRule):
         for name, numbers in self._own_numbers.items():
             if getattr(self, name).numbers is not numbers:
                 raise self.fail(name, "one of its own", "that of another stepper")
-        if not self._takes_one_batch and self._replaces("step"):
-            raise TrainingError(
-                f"{type(self).__name__}.run: expected neither accumulation nor reducer, with which "
-                f"its own method step is not called. Take them out, or override do_passes."
-            )
         accumulation, reducer = self.accumulation, self.reducer
         sequences = 0 if self.is_idle else self.net.batch_size
         if self._is_one_trace:
@@ -322,10 +316,7 @@ class TrainingStepper(UpdateRule):
         return method in vars(self) or own is not getattr(TrainingStepper, method)
 
     def step(self) -> None:
-        """Do a whole step, if one batch makes an update.
-
-        A class that overrides it has neither accumulation nor reducer.
-        """
+        """Do a whole step, if one batch makes an update."""
         with contextlib.nullcontext() if self.reducer is None else self.reducer.passes():
             self.do_passes()
         self.finish_update()
