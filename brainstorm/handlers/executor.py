@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.binding import Binder
 from brainstorm.handlers.bound_program import BoundProgram
 from brainstorm.handlers.numpy_memory import ALIGNMENT, aligned_zeros, steps_of
@@ -68,7 +67,7 @@ class Executor:
             HandlerValidationError: If an array has another shape.
             NotRenderableError: If there is no C type for an array's elements.
         """
-        self._check(inputs, outputs, accumulate)
+        self.program.check_arrays(inputs, outputs, accumulate)
         arrays = (*inputs, *outputs)
         form = tuple([(steps_of(array), array.dtype) for array in arrays])
         overlaps = find_overlaps(arrays, len(inputs))
@@ -103,21 +102,6 @@ class Executor:
         if self._workspace is not None and buffers and not binder.keeps_zeros:
             buffers, nbytes = _in_workspace(buffers, self._workspace), 0
         return BoundProgram(stages, binder.arrays, buffers, nbytes)
-
-    def _check(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], accumulate: tuple[bool, ...]
-    ) -> None:
-        for what, values, arrays in (
-            ("input", range(len(self.program.inputs)), inputs),
-            ("output", self.program.outputs, outputs),
-        ):
-            expected = [self.program.shape_of(value) for value in values]
-            got = [array.shape for array in arrays]
-            if expected != got or (what == "output" and len(accumulate) != len(got)):
-                raise HandlerValidationError(
-                    f"compiled op-tree: expected {what}s of shapes {expected}, got {got} and "
-                    f"accumulate={accumulate}. Linearise the trees again for other shapes."
-                )
 
 
 def _in_workspace(arrays: Sequence[Array], workspace: Callable[[int], np.ndarray]) -> list[Array]:

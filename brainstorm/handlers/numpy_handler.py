@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.constraints import argument_names
+from brainstorm.describable import get_description
 from brainstorm.errors import HandlerValidationError, shown
 from brainstorm.handlers.numpy_images import NumpyImages
 from brainstorm.handlers.numpy_memory import Scratch, aligned_zeros
@@ -50,7 +52,10 @@ class NumpyHandler(NumpyImages, NumpySequences):
         self._interpreter = Interpreter()
 
     def __describe__(self) -> dict[str, Any]:
-        return {"@type": type(self).__name__, "dtype": self.dtype.name}
+        kept = vars(self)
+        names = [name for name in argument_names(type(self).__init__) if name in kept]
+        own = {name: get_description(kept[name]) for name in names if name != "dtype"}
+        return {"@type": type(self).__name__, "dtype": self.dtype.name, **own}
 
     def info(self) -> dict[str, str]:
         blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]

@@ -46,7 +46,8 @@ class Hook(Describable):
 
     A hook runs when the number of epochs or updates is a multiple of its interval, and once before
     the training, at counts 0. Its return value is logged under its name. It stops the training by
-    ``raise StopIteration(reason)``; the reason is logged too.
+    ``raise StopIteration(reason)``; the reason is logged too: under ``stopped`` if the log of the
+    hook holds values.
 
     Args:
         name: The name in the logs, without dots, which separate the parts of paths; `None`: the

@@ -11,7 +11,12 @@ from typing import Any
 from brainstorm.constraints import Constraint
 from brainstorm.errors import StructureValidationError, unknown
 from brainstorm.layers._times import remedy_for
-from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate, format_shape
+from brainstorm.structure.buffer_structure import (
+    CONSTANT,
+    BufferStructure,
+    StructureTemplate,
+    format_shape,
+)
 
 
 def check_options(layer: Any) -> None:
@@ -151,6 +156,11 @@ def checked_structures(layer: Any) -> Any:
                 raise layer.fail(
                     f"setup, {kind}, {name!r}: expected a BufferStructure such as "
                     f"BufferStructure('T', 'B', 3), got {structure!r}."
+                )
+            if kind == "parameters" and structure.buffer_type != CONSTANT:
+                raise layer.fail(
+                    f"setup, {kind}, {name!r}: expected a shape without T and B, got "
+                    f"{format_shape(structure.shape)}."
                 )
             if kind == "outputs" and structure.is_square:
                 raise layer.fail(f"output {name!r}: only an internal can grow with T squared.")

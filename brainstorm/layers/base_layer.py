@@ -76,7 +76,8 @@ class Layer(Traceable):
     can_overwrite: Collection[str] = ()
     #: Buffers of the forward pass that `backward_pass` reads; may be narrowed in `setup`.
     needs_in_backward: Collection[str] = ("inputs", "outputs", "internals")
-    #: Whether output ``default`` shares the memory of input ``default``; may be set in `setup`.
+    #: Whether output ``default`` shares the memory of input ``default``, and so do their deltas,
+    #: which `backward_pass` must then overwrite (`can_overwrite`); may be set in `setup`.
     is_inplace: bool = False
     #: Whether the forward pass differs between training and other passes.
     depends_on_mode: bool = False

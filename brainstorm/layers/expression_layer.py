@@ -75,7 +75,8 @@ class ExpressionLayer(Layer):
 
     The arguments of `formula` are parameters and inputs, with x for the input ``default``. They
     are op-trees; see `brainstorm.optree.functions`. Options are in ``self.kwargs``. Shapes are
-    described in `Expression`.
+    described in `Expression`. The formula is built once for each T and B, so what it uses of the
+    layer is fixed; a number that changes is an input.
     """
 
     is_traceable = True
@@ -133,6 +134,11 @@ class ExpressionLayer(Layer):
         names = self.operands_for(self.kwargs)
         if not self.inputs_for(self.kwargs):
             raise self.fail(f"expected a formula with inputs, got one of {list(names)}.")
+        if self.changeable_kwargs:
+            raise self.fail(
+                f"changeable_kwargs: expected none, because its formula is built once, got "
+                f"{', '.join(self.changeable_kwargs)}. Give numbers that change as an input."
+            )
         if {"x", "default"} <= set(names):
             raise self.fail("its formula has x and default, which are one input. Write x.")
         if "x" in names and "x" in self.in_shapes:

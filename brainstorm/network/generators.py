@@ -11,7 +11,7 @@ from brainstorm.randomness import RandomState
 
 def get_generator_states(net: Any) -> dict[str, Any]:
     """Return the states of all random number generators in a network, by name."""
-    return {name: _get(generator) for name, generator in _generators(net)}
+    return {name: get_generator_state(generator) for name, generator in _generators(net)}
 
 
 def set_generator_states(net: Any, states: Mapping[str, Any], where: str) -> None:
@@ -27,10 +27,25 @@ def set_generator_states(net: Any, states: Mapping[str, Any], where: str) -> Non
             f"{', '.join(states)}."
         )
     for name, generator in generators.items():
-        if isinstance(generator, RandomState):
-            generator.__setstate__(states[name])
-        else:
-            generator.set_state(states[name])
+        set_generator_state(generator, states[name])
+
+
+def get_generator_state(generator: Any) -> Any:
+    """Return the state of a `RandomState` or a stream."""
+    own = isinstance(generator, RandomState)  # its get_state is NumPy's, without the seed
+    return generator.__getstate__() if own else generator.get_state()
+
+
+def set_generator_state(generator: Any, state: Any) -> None:
+    """Set a state of `get_generator_state`."""
+    own = isinstance(generator, RandomState)
+    (generator.__setstate__ if own else generator.set_state)(state)
+
+
+def generators_of(layer: Any) -> dict[str, Any]:
+    """Return the generators whose states are saved, by the names of the layer's attributes."""
+    own = {n: v for n, v in vars(layer).items() if isinstance(v, RandomState)}
+    return {"rnd": layer.rnd, **own, **streams_of(layer)}
 
 
 def streams_of(layer: Any) -> dict[str, Any]:
@@ -44,21 +59,14 @@ def streams_of(layer: Any) -> dict[str, Any]:
     }
 
 
-def _get(generator: Any) -> dict[str, Any]:
-    own = isinstance(generator, RandomState)  # its get_state is NumPy's, without the seed
-    return generator.__getstate__() if own else generator.get_state()
-
-
 def _generators(net: Any) -> Iterator[tuple[str, Any]]:
     """Yield (name, `RandomState` or stream of a handler)."""
     yield "network", net.rnd
     yield "handler", net.handler.rnd
     yield "handler.stream", net.handler.stream
     for layer_name, layer in net.layers.items():
-        streams = streams_of(layer)
-        for attribute, value in {"rnd": layer.rnd, **vars(layer)}.items():
-            if isinstance(value, RandomState) or attribute in streams:
-                yield f"layers.{layer_name}.{attribute}", value
+        for attribute, value in generators_of(layer).items():
+            yield f"layers.{layer_name}.{attribute}", value
     for kind in ("weight_modifiers", "gradient_modifiers"):
         for layer_name, parameters in getattr(net, kind).items():
             for parameter, modifiers in parameters.items():

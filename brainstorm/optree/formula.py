@@ -102,7 +102,7 @@ class Formula:
     def _names_of(self, count: int) -> Sequence[str]:
         try:
             bound = inspect.signature(self.function).bind(*range(count))
-        except TypeError as error:
+        except (TypeError, ValueError) as error:  # ValueError: of options that it does not have
             raise ValidationError(
                 f"formula {self.__name__!r}: {error}; got {count} arrays."
             ) from None

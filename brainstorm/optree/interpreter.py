@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from brainstorm.errors import HandlerValidationError, ValidationError
+from brainstorm.errors import ValidationError
 from brainstorm.optree.nodes import Expression, Variable
 from brainstorm.optree.program import Constant, Program, Step, linearise
 from brainstorm.optree.shapes import Shape
@@ -54,8 +54,9 @@ class Interpreter(threading.local):
         zero, ...) give infinity or NaN and no warning.
 
         Raises:
-            HandlerValidationError: An output has another shape than its value.
+            HandlerValidationError: The arrays are not those of `Program.check_arrays`.
         """
+        program.check_arrays(inputs, outputs, accumulate)  # NumPy would broadcast a smaller value
         run = _Run(inputs, _places(program, outputs, accumulate), self._pool)
         with np.errstate(all="ignore"):
             for step in program.steps:
@@ -64,11 +65,6 @@ class Interpreter(threading.local):
                 run.detach(program.outputs)
             for value, out, add in zip(program.outputs, outputs, accumulate, strict=True):
                 array = run.arrays[value]
-                if out.shape != array.shape:  # NumPy would broadcast a smaller value
-                    raise HandlerValidationError(
-                        f"{program.name}: expected an output of shape {array.shape}, got "
-                        f"{out.shape}. Linearise the trees again for other shapes."
-                    )
                 if add:
                     np.add(out, array, out=out, casting="unsafe")
                 elif array is not out:

@@ -16,10 +16,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from brainstorm.errors import HandlerValidationError
 from brainstorm.optree.graph import listed, postorder, rewrite
 from brainstorm.optree.nodes import Expression, OpTreeNode, Variable, fold
 from brainstorm.optree.registry import Operator, get_operator
 from brainstorm.optree.shapes import Params, Shape
+from brainstorm.utils import Array
 
 
 class Constant(NamedTuple):
@@ -91,6 +93,27 @@ class Program:
     steps: tuple[Step, ...]
     outputs: tuple[int, ...]
     name: str = "run_program"
+
+    def check_arrays(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], accumulate: Sequence[bool]
+    ) -> None:
+        """Raise an error unless there is one array for each input and output, of its shape.
+
+        Raises:
+            HandlerValidationError: The message names the program and has all shapes.
+        """
+        for what, values, arrays in (
+            ("input", range(len(self.inputs)), inputs),
+            ("output", self.outputs, outputs),
+        ):
+            expected = [self.shape_of(value) for value in values]
+            got = [array.shape for array in arrays]
+            if expected != got or (what == "output" and len(accumulate) != len(got)):
+                raise HandlerValidationError(
+                    f"{self.name}: expected {what}s of shapes {expected}, got {got} and "
+                    f"accumulate={accumulate}. Give one array for each, and linearise trees again "
+                    f"for other shapes."
+                )
 
     def shape_of(self, value: int) -> Shape:
         """Return the shape of a value."""

@@ -88,4 +88,10 @@ def _check_in_place(layers: Layers, layer: Any) -> tuple[str, str]:
         raise refuse(f"layer {source!r} needs its outputs in the backward pass.")
     if "inputs" in layer.needs_in_backward:
         raise refuse("it needs its own inputs in the backward pass.")
+    if "input_deltas" not in layer.can_overwrite:
+        raise refuse(
+            "its input deltas lie in the memory of its output deltas, so it cannot add to them. "
+            "Let backward_pass overwrite them if self.overwrites('input_deltas.default'), and "
+            "declare can_overwrite = ('input_deltas',)."
+        )
     return source, output

@@ -15,7 +15,11 @@ from brainstorm.handlers.debug_handler import DebugArray
 from brainstorm.handlers.traces import Trace
 from brainstorm.layers.base_layer import Layer
 from brainstorm.network.error_places import naming_places
-from brainstorm.network.generators import streams_of
+from brainstorm.network.generators import (
+    generators_of,
+    get_generator_state,
+    set_generator_state,
+)
 from brainstorm.network.steps import allocate_past
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView
@@ -70,7 +74,7 @@ class LayerHarness:
         self.traces: list[Trace] | None = None
         self.is_changed = False
         self.replayed: Iterator[Trace] | None = None
-        self._streams: dict[Any, Any] = {}
+        self._generators: list[tuple[Any, Any]] = []
         self._reference: LayerHarness | None = None
 
     @property
@@ -268,18 +272,24 @@ class LayerHarness:
 
     # -- passes ---------------------------------------------------------------------------------
 
-    def forward(self, values: Values, training_pass: bool = True) -> None:
-        """Load values and run the forward pass, from the same random state every time."""
+    def forward(self, values: Values, training_pass: bool = True, anew: bool = True) -> None:
+        """Load values and run the forward pass: `anew`, from the same random state every time."""
         self.load(values)
-        self.layer.rnd.set_state(self._first_number)
-        if self.replayed is None:
+        if anew:
+            self.layer.rnd.set_state(self._first_number)
             self.layer.set_handler(self.handler)
-            self._streams = {s: s.get_state() for s in streams_of(self.layer).values()}
-        else:  # a replay uses the traced streams
-            for stream, state in self._streams.items():
-                stream.set_state(state)
+            found = generators_of(self.layer).values()
+            self._generators = [(each, get_generator_state(each)) for each in found]
         buffers = self.layer.lifted(self.buffers)
         self._do("forward_pass", buffers, training_pass)
+
+    def restore_generators(self) -> None:
+        """Set the states, of the generators that are saved with a run, from before the last pass.
+
+        This is what a resumed run does, without the preparations of a pass `anew`.
+        """
+        for generator, state in self._generators:
+            set_generator_state(generator, state)
 
     def step_by_step(self, values: Values, first: int) -> Iterator[int]:
         """Run the forward pass on `first` steps, then on one more each time, not for training.

@@ -30,15 +30,17 @@ def run_passes(
     unneeded: Iterable[str] = (),
     overwritten: Iterable[str] = (),
     garbage: float = 0.5,
+    anew: bool = True,
 ) -> Values:
     """Run both passes over memory full of `garbage`; return the input deltas and the gradients.
 
-    These are `before` (zeros if `None`) the backward pass; see `LayerHarness.backward`.
+    These are `before` (zeros if `None`) the backward pass; see `LayerHarness.backward`. The random
+    numbers begin `anew`, or go on.
     """
     targets = harness.delta_paths + harness.gradient_paths
     harness.spoil(harness.paths("outputs", "internals", "output_deltas"), garbage)
     harness.load(before or dict.fromkeys(targets, np.zeros(())))
-    harness.forward(values)
+    harness.forward(values, anew=anew)
     harness.backward(out_deltas, unneeded, overwritten)
     return {path: harness.get(path) for path in targets}
 

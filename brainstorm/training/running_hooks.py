@@ -24,6 +24,9 @@ STATISTICS = "statistics"
 #: The name in the logs of the reason why a training ended without being stopped by a hook.
 INTERRUPTED = "interrupted"
 
+#: The name in the logs of the reasons of hooks whose own logs hold values, which cannot take texts.
+STOPPED = "stopped"
+
 
 class RunningHooks:
     """The hooks of one training or evaluation, from the start of each to its end.
@@ -117,8 +120,16 @@ class RunningHooks:
             entry, stop = reason.value, True
         entry, stop = team.share((entry, stop))
         hook.ran_on = None if stop else hook.occasion
-        self.record(hook.__name__, entry, hook.run_verbosity, hook.timescale, hook.interval)
+        name, logged = hook.__name__, entry
+        if stop and isinstance(entry, str) and self._has_values(name):
+            name, logged = STOPPED, f"{name}: {entry}"
+        self.record(name, logged, hook.run_verbosity, hook.timescale, hook.interval)
         return stop, entry
+
+    def _has_values(self, name: str) -> bool:
+        """Return whether the log of a hook holds something else than texts."""
+        known = self._logs.get(name)
+        return known is not None and (isinstance(known, Mapping) or not isinstance(known[-1], str))
 
     def record(
         self, name: str, entry: Any, verbose: bool, timescale: str = "epoch", interval: int = 1

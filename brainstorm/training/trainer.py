@@ -24,7 +24,7 @@ from brainstorm.scorers import aggregate_losses_and_scores, check_scorers, merge
 from brainstorm.training.base_stepper import TrainingStepper
 from brainstorm.training.checkpoint import DataProgress, capture_part, load_run, save_run
 from brainstorm.training.logs import Logs
-from brainstorm.training.running_hooks import INTERRUPTED, STATISTICS, RunningHooks
+from brainstorm.training.running_hooks import INTERRUPTED, STATISTICS, STOPPED, RunningHooks
 from brainstorm.training.signals import StopSignals
 from brainstorm.training.team import Team
 from brainstorm.training.trainer_checks import (
@@ -116,7 +116,7 @@ class Trainer(ShownAsTree, Describable):
         Raises:
             TrainingError: It is not a hook, or its name is taken.
         """
-        check_hook(hook, self.hooks, (ROLLING, STATISTICS, INTERRUPTED))
+        check_hook(hook, self.hooks, (ROLLING, STATISTICS, INTERRUPTED, STOPPED))
         late = f"the hook {hook.__name__!r} during one. Add it before, so that it runs."
         check_is_idle("add_hook", self._progress, late)
         if hook.trainer not in (None, self):

@@ -229,8 +229,11 @@ def check_can_learn(stepper: UpdateRule, net: Any) -> None:
         )
 
 
-def check_start(stepper: UpdateRule, is_started: bool) -> None:
-    """Raise an error if a stepper was not started for the present state and handler."""
+def check_start(stepper: Any, is_started: bool) -> None:
+    """Raise an error if a stepper was not started for the present state and handler.
+
+    Or if it has a step of its own, which something that was set would leave out.
+    """
     if not is_started or stepper._waiting is not None:
         when = "after set_state" if is_started else "before it"
         raise TrainingError(f"{type(stepper).__name__}.run: expected start(net) {when}.")
@@ -238,6 +241,11 @@ def check_start(stepper: UpdateRule, is_started: bool) -> None:
         raise TrainingError(
             f"{type(stepper).__name__}.run: expected arrays of one kind since start(net), got "
             f"those of another handler. Call start(net) again, or Trainer.train in a training."
+        )
+    if not stepper._takes_one_batch and stepper._replaces("step"):
+        raise TrainingError(
+            f"{type(stepper).__name__}.run: expected neither accumulation nor reducer, with which "
+            f"its own method step is not called. Take them out, or override do_passes."
         )
 
 

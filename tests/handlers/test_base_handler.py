@@ -173,6 +173,20 @@ def test_descriptions_and_copies(name):
         np.testing.assert_allclose(new.get_numpy_copy(x), np.tanh(np.tanh(1)), 1e-6)
 
 
+@pytest.mark.parametrize("base", [NumpyHandler, NativeHandler])
+def test_arguments_of_a_class_of_ones_own_are_described(base):
+    class Scaling(base):
+        def __init__(self, dtype=np.float32, factor=2.0, seed=None):
+            super().__init__(dtype, seed=seed)
+            self.factor = factor
+
+    handler = Scaling(np.float64, 3.0)
+    description = {"@type": "Scaling", "dtype": "float64", "factor": 3.0}
+    assert get_description(handler) == description
+    for new in (create_from_description(description), copy.deepcopy(handler)):
+        assert (new.factor, new.dtype) == (3.0, np.float64)
+
+
 def draw(handler, stream=None, mean=0.0, std=1.0):
     """Return nine random numbers."""
     out = handler.zeros(9)

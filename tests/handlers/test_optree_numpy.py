@@ -10,6 +10,7 @@ import pytest
 
 from brainstorm.errors import HandlerValidationError, ValidationError
 from brainstorm.handlers import NumpyHandler
+from brainstorm.handlers.native import NativeHandler
 from brainstorm.optree import OPERATORS, Formula, Variable, evaluate, gradients, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.optree.nodes import build
@@ -176,6 +177,18 @@ def test_copies_of_handlers_start_without_memory(handler):
 def test_outputs_have_the_shape_of_their_value(shape, accumulate):
     handler, x = NumpyHandler(np.float32), np.ones((3, 4), np.float32)
     for function in (lambda x: x + x, lambda x: fn.transpose(fn.transpose(x))):
-        text = rf"expected an output of shape \(3, 4\), got {re.escape(str(shape))}"
+        text = rf"expected outputs of shapes \[\(3, 4\)\], got {re.escape(str([shape]))}"
         with pytest.raises(HandlerValidationError, match=text):
             handler.compute(Formula(function), [x], [np.zeros(shape, np.float32)], accumulate)
+
+
+@pytest.mark.parametrize("make", [NumpyHandler, NativeHandler])
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_formula_has_one_output_for_each_value(make, count):
+    handler, x = make(np.float32), np.ones((3,), np.float32)
+    both = Formula(lambda x: (x + 1, x * 2), "both")
+    outputs = [np.zeros_like(x) for _ in range(count)]
+    text = f"both: expected outputs of shapes [(3,), (3,)], got {[(3,)] * count} and "
+    with pytest.raises(HandlerValidationError, match=re.escape(text)):
+        handler.compute(both, [x], outputs)
+    assert not np.any(outputs)  # nothing was written

@@ -307,6 +307,10 @@ class DeclaresTestLayerImpl(Layer):
         (({}, {}), "setup: expected mappings"),
         ((BufferStructure("T", "B", 1), {}, {}), "setup: expected mappings"),
         (({}, {"W": (3,)}, {}), r"setup, parameters, 'W': expected a BufferStructure .*got \(3,\)"),
+        (
+            ({}, {"W": BufferStructure("B", 3)}, {}),
+            r"setup, parameters, 'W': expected a shape without T and B, got \(B, 3\)\.",
+        ),
         (({"a.b": None}, {}, {}), r"outputs: expected names without '\.' and .* got 'a\.b'\."),
         (({}, {}, {"@type": None}), "internals: expected names without .* '@' at the start, got '"),
         (({}, {3: None}, {}), "parameters: expected names without .* got 3"),

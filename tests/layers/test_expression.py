@@ -222,6 +222,18 @@ class EmptyTestLayerImpl(bl.ExpressionLayer):
     """Forgets its formula."""
 
 
+class ChangeableTestLayerImpl(MisfitTestLayerImpl):
+    changeable_kwargs = ("function",)
+
+
+def test_an_option_of_a_formula_does_not_change():
+    """Programs that were made before would keep its first value."""
+    layer = ConstructionWrapper.create(ChangeableTestLayerImpl, function=fn.tanh)
+    text = "changeable_kwargs: expected none, because its formula is built once, got function. Give"
+    with pytest.raises(LayerValidationError, match=text):
+        build_layer(layer, VECTOR)
+
+
 def test_a_class_without_a_formula_says_so():
     layer = ConstructionWrapper.create(EmptyTestLayerImpl)
     with pytest.raises(LayerValidationError, match=r"a formula with inputs, got one of \["):

@@ -61,6 +61,8 @@ def test_options_are_keyword_arguments():
     def scaled(x, *, factor, shift=0.0):
         return factor * x + shift
 
+    with pytest.raises(ValidationError, match=r"formula 'scaled': .*facto=2.0.* incorrect"):
+        scaled.given(facto=2.0).program(np.zeros(3))
     double = scaled.given(factor=2.0)
     assert double is scaled.given(factor=2.0) is not scaled.given(factor=3.0)
     h, x, y = NumpyHandler(np.float64), np.arange(3.0), np.zeros(3)

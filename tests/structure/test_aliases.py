@@ -8,6 +8,7 @@ from brainstorm.errors import LayerValidationError, NetworkValidationError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.network import Network
 from brainstorm.structure.architecture import generate_architecture
+from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.training import SgdStepper
 from brainstorm.value_modifiers import ClipValues
 from tests.networks import (
@@ -163,6 +164,16 @@ def joined():
     return inp
 
 
+class DoubleLayerImpl(bl.Layer):
+    """In place, although it adds to its input deltas."""
+
+    is_inplace = True
+    needs_in_backward = ()
+
+    def setup(self, kwargs, in_shapes):
+        return {"default": in_shapes["default"]}, {}, {}
+
+
 REFUSED = {
     "the data that was provided would be lost": lambda: classifier(bl.Dropout(inplace=True)),
     "cannot work in place on 'Fc.default': layer 'Fc' needs its outputs in the backward pass": (
@@ -176,6 +187,9 @@ REFUSED = {
     ),
     "L2 would get the overwritten values": second_consumer,
     "its input is joined from several outputs": joined,
+    r"so it cannot add to them.*declare can_overwrite = \('input_deltas',\)": (
+        lambda: classifier(linear("Fc"), ConstructionWrapper.create(DoubleLayerImpl))
+    ),
 }
 
 

@@ -175,6 +175,37 @@ class DrawsFromItsOwnStreamLayerImpl(GainLayerImpl):
             self.handler.add_tt(y, products, y)
 
 
+class DrawsFromAGeneratorLayerImpl(GainLayerImpl):
+    """Draws from what is not saved with a run."""
+
+    depends_on_mode = True
+
+    def set_handler(self, handler):
+        super().set_handler(handler)
+        self.generator = np.random.default_rng(self.rnd.generate_seed())
+
+    def forward_pass(self, buffers, training_pass=True):
+        super().forward_pass(buffers, training_pass)
+        if training_pass:
+            products, y = buffers.internals.products, buffers.outputs.default
+            self.handler.set_from_numpy(products, self.generator.normal(size=products.shape))
+            self.handler.add_tt(y, products, y)
+
+
+class DrawsFromARandomStateLayerImpl(DrawsFromAGeneratorLayerImpl):
+    depends_on_mode = True
+
+    def set_handler(self, handler):
+        super().set_handler(handler)
+        self.generator = self.rnd.child("noise")
+
+
+class RepeatsItsNoiseLayerImpl(DrawsFromARandomStateLayerImpl):
+    """Draws in Python, which a replay does not."""
+
+    is_traceable = True
+
+
 class AddsToTheContextLayerImpl(RecurrentLayerImpl):
     """Adds to the row before the first one of its output deltas."""
 
@@ -208,6 +239,7 @@ INPUT_DELTAS = "input deltas equal central differences"
 GARBAGE = "what is not needed backward may be garbage"
 BROKEN = [
     (DrawsFromTheHandler, "equal passes give equal outputs", OUTPUT),
+    (DrawsFromAGeneratorLayerImpl, "equal passes give equal outputs", OUTPUT),
     (WrongDelta, INPUT_DELTAS, DELTA),
     (variant("KeepsTheFirstT", forward_pass=divides_by_the_first_T), INPUT_DELTAS, DELTA),
     (WrongGradient, "gradients equal central differences", GRADIENT),
@@ -229,6 +261,7 @@ BROKEN = [
     (variant("ReadsInputsAfterAll", needs_in_backward=()), GARBAGE, GRADIENT),
     (KeepsInBackwardOnlyLayerImpl, GARBAGE, GRADIENT),
     (CountsCalls, "replay equals direct execution", OUTPUT),
+    (RepeatsItsNoiseLayerImpl, "replay equals direct execution", OUTPUT),
     (variant("OtherInTraining", forward_pass=doubles_in_evaluation),
      "characteristics tell the truth", OUTPUT),
     (variant("MixesTimeSteps",
@@ -298,7 +331,9 @@ def test_broken_layer_is_found(layer_class, name, match):
         check_layer(create(layer_class), IN_SHAPES, properties=[name])
 
 
-@pytest.mark.parametrize("layer_class", [GainLayerImpl, DrawsFromItsOwnStreamLayerImpl])
+@pytest.mark.parametrize(
+    "layer_class", [GainLayerImpl, DrawsFromItsOwnStreamLayerImpl, DrawsFromARandomStateLayerImpl]
+)
 def test_right_layers_pass(layer_class):
     check_layer(create(layer_class), IN_SHAPES)
 

@@ -396,6 +396,39 @@ def test_a_stepper_of_ones_own(cls):
     np.testing.assert_allclose(net.buffer.parameters, expected)
 
 
+def test_numbers_may_be_divided_by_what_is_0_before_the_first_step():
+    class Correcting(SignStepper):
+        def scalars(self):
+            return {"rate": self.learning_rate / (1 - 0.9**self.steps)}
+
+    net, stepper = started(Correcting())
+    stepper.groups = [ParameterGroup("*", learning_rate_factor=0.5)]
+    stepper.run()
+    expected = net.start - 0.05 * np.sign(net.gradient(net.start))
+    np.testing.assert_allclose(net.buffer.parameters, expected)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [{"accumulation": GradientAccumulation(2)}, {"reducer": SimpleNamespace(is_in_step=True)}],
+)
+def test_a_step_of_ones_own_is_not_left_out(part):
+    class Twice(SignStepper):
+        def step(self):
+            super().step()
+            super().step()
+
+    net, stepper = started(Twice())
+    stepper.run()
+    for name, value in part.items():
+        setattr(stepper, name, value)
+    with refused(
+        "Twice.run: expected neither accumulation nor reducer, with which its own method "
+    ):
+        stepper.run()
+    assert (stepper.steps, len(net.passes)) == (1, 4)
+
+
 def test_every_stepper_is_tested_here():
     public = {getattr(training, n) for n in training.__all__ if n.endswith("Stepper")}
     assert public == {TrainingStepper, ForwardStepper, *UPDATING}

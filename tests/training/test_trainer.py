@@ -12,10 +12,18 @@ import brainstorm as bs
 from brainstorm.data_iterators import DataIterator, Undivided
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import TrainingError, ValidationError
-from brainstorm.hooks import Hook, MonitorLoss, MonitorScores, SaveCheckpoint, StopAfterEpoch
+from brainstorm.hooks import (
+    Hook,
+    MonitorLoss,
+    MonitorScores,
+    SaveBestNetwork,
+    SaveCheckpoint,
+    SaveLogs,
+    StopAfterEpoch,
+)
 from brainstorm.layers import FullyConnected, Input, SquaredError
 from brainstorm.scorers import Accuracy, MeanSquaredError
-from brainstorm.training import AdamStepper, SgdStepper, Trainer
+from brainstorm.training import AdamStepper, Logs, SgdStepper, Trainer
 from brainstorm.value_modifiers import ClipValues
 from tests import trainings
 from tests.networks import wire_loss
@@ -92,6 +100,29 @@ def test_stop_during_an_epoch(net, batches):
     assert trainer.logs["A"] == ["enough"]
     assert len(trainer.logs["rolling_training.total_loss"]) == 2
     assert calls[-6:] == ["A 2/6", "B 2/6", "C 2/6", "C end", "B end", "A end"]
+
+
+@pytest.mark.parametrize("make", [float, lambda n: {"a": n}], ids=["numbers", "logs"])
+def test_a_reason_is_logged_apart_from_values(net, batches, make, tmp_path):
+    """They could not be saved together, nor read by a hook that wants numbers."""
+
+    def measure(epoch, *_):
+        if epoch == 2:
+            raise StopIteration("enough")
+        return make(epoch)
+
+    path = "A" if make is float else "A.a"
+    trainer = make_trainer(
+        Call(measure, "A", "epoch"),
+        SaveBestNetwork(path, criterion="max"),
+        SaveLogs(tmp_path / "logs.hdf5"),
+        epochs=None,
+    )
+    trainer.train(net, batches)
+    assert trainer.logs[path] == [0, 1]
+    assert trainer.logs["stopped"] == ["A: enough"]
+    assert Logs.load_hdf5(tmp_path / "logs.hdf5") == trainer.logs
+    assert trainer.hooks["SaveBestNetwork"].best_so_far == 1
 
 
 def test_stop_before_the_first_update(net, batches):
@@ -228,6 +259,7 @@ NO_STEPPER = "Trainer: expected a stepper such as SgdStepper(0.1), got {}. The "
         (adding(given(Hook(), __name__="Spy")), "by trainer.hooks['Spy'].timescale = 'epoch', or"),
         (adding(StopAfterEpoch(3, "rolling_training")), "the name 'rolling_training' is taken"),
         (adding(StopAfterEpoch(3, "interrupted")), "the name 'interrupted' is taken"),
+        (adding(StopAfterEpoch(3, "stopped")), "the name 'stopped' is taken"),
         (adding(3), "expected a hook, got 3. A schedule is used by"),
         (adding(Spy([], "own", role="boss")),
          "role: expected one of 'writer', 'editor', 'reader', got 'boss'"),
