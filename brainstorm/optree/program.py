@@ -9,6 +9,7 @@ so that an executor can reuse their memory.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -102,11 +103,9 @@ class Program:
         Raises:
             HandlerValidationError: The message names the program and has all shapes.
         """
-        for what, values, arrays in (
-            ("input", range(len(self.inputs)), inputs),
-            ("output", self.outputs, outputs),
+        for what, expected, arrays in zip(
+            ("input", "output"), self._shapes, (inputs, outputs), strict=True
         ):
-            expected = [self.shape_of(value) for value in values]
             got = [array.shape for array in arrays]
             if expected != got or (what == "output" and len(accumulate) != len(got)):
                 raise HandlerValidationError(
@@ -114,6 +113,10 @@ class Program:
                     f"accumulate={accumulate}. Give one array for each, and linearise trees again "
                     f"for other shapes."
                 )
+
+    @functools.cached_property
+    def _shapes(self) -> tuple[list[Shape], list[Shape]]:
+        return [x.shape for x in self.inputs], [self.shape_of(x) for x in self.outputs]
 
     def shape_of(self, value: int) -> Shape:
         """Return the shape of a value."""
