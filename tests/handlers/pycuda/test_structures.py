@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from brainstorm.handlers.pycuda import structures
+from brainstorm.handlers.pycuda import launches
 from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.fusing import fused
 from brainstorm.handlers.pycuda.groups import Group, Walk
@@ -140,6 +140,20 @@ def test_the_bits_do_not_depend_on_addresses(dtype, handler, rng):
     assert found[0].tobytes() == found[1].tobytes()
 
 
+def test_sums_in_chunks_depend_neither_on_the_grid_nor_on_which_block_is_the_last(
+    handler, rng, monkeypatch, shim
+):
+    x, found = on(handler, rng.normal(size=(3000, 50))), set()
+    for order, blocks in (("forward", 16), ("forward", 1), ("reversed", 16), ("shuffled", 16)):
+        shim.set_option("order", order)
+        monkeypatch.setattr(launches, "BLOCKS", blocks)
+        outputs = [handler.zeros(shape) for shape in ((1, 50), (3000, 1), (1, 1), (1, 50))]
+        sums = formula(lambda x: [fn.sum(x, 0), fn.sum(x, 1), fn.sum(x), fn.max(x, 0)])
+        handler.compute(sums, [x], outputs)
+        found.add(b"".join(out.get().tobytes() for out in outputs))
+    assert len(found) == 1
+
+
 @pytest.mark.parametrize(("columns", "lanes"), [(16, 4), (8, 4), (10, 1), (7, 1)])
 def test_roundings_to_bfloat16(columns, lanes, handler, rng):
     values = rng.normal(size=(5, columns)).astype("f")
@@ -252,10 +266,3 @@ def test_indices_are_as_wide_as_the_number_of_elements_needs(size, index):
 def test_indices_of_32_bits_do_not_overflow_behind_the_last_element():
     multiprocessors = 256
     assert MANY + multiprocessors * BLOCKS * THREADS * WIDEST <= 2**31
-
-
-def test_arrays_of_which_one_begins_in_a_pack_have_one_element_at_once():
-    for step in range(1, WIDEST):
-        assert structure_of(Group((walk_of(64, "uint8_t", (step, 1 << 40)),))).lanes == 1
-        assert structure_of(Group((walk_of(64, "uint8_t", (0, (1 << 40) + step)),))).lanes == 1
-    assert structure_of(Group((walk_of(64, "uint8_t"),))).lanes == structures.WIDEST
