@@ -19,7 +19,7 @@ from brainstorm.optree import (
     views_overlap,
 )  # fmt: skip
 from brainstorm.optree import functions as fn
-from tests.optree.helpers import calls, check_gradients, random_array, value, variables
+from tests.optree.helpers import calls, value, variables
 
 ONE, TWO = np.ones(2), np.array([2.0, 5.0])
 
@@ -156,14 +156,6 @@ def view(array, base, name):
 
 
 ARENA = np.zeros((4, 6))
-
-
-def test_disjoint_views_of_one_allocation_are_different_variables():
-    left, right = view(ARENA[:, :3], ARENA, "left"), view(ARENA[:, 3:], ARENA, "right")
-    rnd = np.random.RandomState(0)
-    bindings = {left: random_array(rnd, (4, 3)), right: random_array(rnd, (4, 3))}
-    assert not views_overlap(left, right)
-    check_gradients(fn.tanh(left) * right + left, bindings)
 
 
 def test_equal_views_are_one_variable():

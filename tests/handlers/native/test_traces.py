@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from brainstorm.errors import HandlerValidationError
-from brainstorm.handlers import NumpyHandler, base_handler
+from brainstorm.handlers import base_handler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.handlers.threads import default_threads
 from brainstorm.optree import Variable, linearise
@@ -65,16 +65,6 @@ def test_a_trace_keeps_its_numbers(monkeypatch):
     assert 0.25 not in handler._constants
     trace.replay()
     np.testing.assert_array_equal(x, np.full(3, 0.25))
-
-
-def test_a_trace_without_anything_native(without, no_compiler):
-    run, x = chain(without, np.random.default_rng(0))
-    with without.tracing(runs=False) as trace:
-        run()
-    trace.replay()
-    again, y = chain(NumpyHandler(seed=1), np.random.default_rng(0))
-    again()
-    np.testing.assert_allclose(x, y, 1e-5, 1e-5)
 
 
 def test_a_loop_does_the_same_bits_as_its_steps(native):

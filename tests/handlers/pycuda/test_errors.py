@@ -18,11 +18,9 @@ from brainstorm.errors import (
 from brainstorm.handlers import PyCudaHandler
 from brainstorm.handlers.pycuda import driver, modules
 from brainstorm.handlers.pycuda.modules import Kernel, compile_text
-from brainstorm.network import Network
 from brainstorm.optree import formula, register_operator
 from brainstorm.optree import functions as fn
 from brainstorm.optree.nodes import build
-from tests.networks import classifier
 
 
 @pytest.fixture
@@ -87,18 +85,6 @@ def test_memory_of_dead_cycles_is_found_before_giving_up(shim):
         assert handler.zeros((12 << 20,)).size == 12 << 20
     finally:
         gc.enable()
-
-
-def test_out_of_memory_in_a_network_lists_the_largest_buffers(shim):
-    net = Network.from_layer(classifier(features=(5000,)))
-    net.set_handler(PyCudaHandler(seed=1))
-    shim.set_option("memory", 100 << 20)
-    data = {
-        "default": np.zeros((1, 20_000, 5000), np.float16),
-        "targets": np.zeros((1, 20_000, 1), np.float16),
-    }
-    with pytest.raises(OutOfMemoryError, match=r"(?s)The largest buffers:.*Input.outputs.default"):
-        net.provide_external_data(data)
 
 
 def test_a_kernel_that_does_not_compile(handler):
