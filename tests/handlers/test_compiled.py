@@ -3,7 +3,7 @@ import threading
 import numpy as np
 import pytest
 
-from brainstorm.errors import HandlerValidationError, ValidationError
+from brainstorm.errors import ValidationError
 from brainstorm.handlers import NativeHandler, binding, compiler
 from brainstorm.handlers.native import programs
 from brainstorm.handlers.native.programs import NativeExecutor
@@ -200,19 +200,10 @@ def test_work_in_place_on_one_step_of_a_sequence_needs_no_temporary(stride):
 # -- errors ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("shape", "dtype", "out", "error", "text"),
-    [
-        (4, "f4", 3, HandlerValidationError, r"inputs of shapes \[\(3,\)\], got \[\(4,\)\]"),
-        (3, "f4", 4, HandlerValidationError, r"outputs of shapes \[\(3,\)\], got \[\(4,\)\]"),
-        (3, "float16", 3, NotRenderableError, "no type in C for arrays of float16"),
-        (3, ">f4", 3, NotRenderableError, "no type in C for arrays of >f4"),
-        (3, ">i8", 3, NotRenderableError, "no type in C for arrays of >i8"),
-    ],
-)
-def test_shapes_and_types_that_do_not_fit(shape, dtype, out, error, text):
-    with pytest.raises(error, match=text):
-        compiled(linearise([Variable((3,)) + 1]))([np.zeros(shape, dtype)], [np.zeros(out, "f4")])
+@pytest.mark.parametrize("dtype", ["float16", ">f4", ">i8"])
+def test_types_that_c_does_not_have(dtype):
+    with pytest.raises(NotRenderableError, match=f"no type in C for arrays of {dtype}"):
+        compiled(linearise([Variable((3,)) + 1]))([np.zeros(3, dtype)], [np.zeros(3, "f4")])
 
 
 def test_source_can_be_printed():

@@ -97,13 +97,11 @@ def test_a_missing_compiler_is_said_once_wherever_it_is_missed(
 
 @needs_compiler
 def test_a_library_that_does_not_load_is_said_once_and_is_not_built_again(cache, script, caplog):
-    calls, asked = (
-        script("""
+    calls = script("""
 case " $* " in *" -shared "*) for w in "$@"; do test "$o" = -o && echo no > $w; o=$w; done;;
 *) exec $COMPILER "$@";; esac
-"""),
-        [],
-    )
+""")
+    asked = []
     for _ in range(2):
         for path in PATHS.values():
             path(NativeHandler(seed=1))

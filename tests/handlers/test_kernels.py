@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from brainstorm.backend import Backend
+from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import NativeHandler, NumpyHandler, PyCudaHandler, compiler
 from brainstorm.handlers.pycuda import modules, structures
 from brainstorm.optree import OPERATORS, Variable, evaluate, gradients, linearise
@@ -247,6 +248,14 @@ def test_products_and_indexing_into_what_they_read(name, execute, rng):
     (expected,) = evaluate(function(x), {x: a})
     execute(linearise(function(x)), [a], [a])
     np.testing.assert_allclose(a, expected, 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("handler", [C, "CUDA"], indirect=True)
+@pytest.mark.parametrize(("what", "read", "written"), [("inputs", 4, 3), ("outputs", 3, 4)])
+def test_shapes_that_do_not_fit(what, read, written, handler):
+    text, program = rf"{what} of shapes \[\(3,\)\], got \[\(4,\)\]", linearise(Variable(3) + 1)
+    with pytest.raises(HandlerValidationError, match=text):
+        handler.run_program(program, [handler.ones(read)], [handler.ones(written)], [False])
 
 
 @pytest.mark.parametrize("handler", [C, "CUDA"], indirect=True)
