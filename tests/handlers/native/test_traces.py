@@ -1,9 +1,5 @@
 """Traces of the native handler, its threads, and its processes."""
 
-import multiprocessing
-import os
-import pickle
-
 import numpy as np
 import pytest
 
@@ -14,6 +10,7 @@ from brainstorm.handlers.threads import default_threads
 from brainstorm.optree import Variable, linearise
 from brainstorm.optree import functions as fn
 from tests.handlers.running import in_process, needs_compiler
+from tests.trainings import in_a_fork, needs_fork
 
 
 def chain(handler, rng):
@@ -116,40 +113,22 @@ def test_every_handler_has_its_number_of_threads(native):
     assert count() == native.threads
 
 
-def _in_child(handler, trace, arrays, pickled, results):
-    x, y, out = arrays
-    pickle.loads(pickled).dot_mm(x, y, out)
-    handler.dot_mm(x, y, out)
-    NativeHandler(threads=2, seed=1).dot_add_mm(x, y, out)
-    handler.add_st(1.0, out, out)
-    try:
-        trace.replay()
-    except HandlerValidationError as error:
-        results.put((default_threads(), handler.threads, float(out[0, 0]), str(error)))
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_process_uses_one_thread(native):
-    handler = NativeHandler(threads=2, seed=1)
-    arrays = [np.ones((600, 600), np.float32) for _ in range(3)]
-    with handler.tracing() as trace:
-        handler.dot_add_mm(*arrays)
+@needs_fork
+def test_after_a_fork_there_is_one_thread_and_older_traces_are_refused(native):
+    """What handlers compute there: `tests/test_processes.py`."""
+    x = native.ones((3,))
+    trace = native.trace(lambda: native.add_st(1.0, x, x))
     trace.replay()
-    handler.add_st(1.0, arrays[2], arrays[2])  # compiled here, and run there
-    context = multiprocessing.get_context("fork")
-    results = context.Queue()
-    given = (handler, trace, arrays, pickle.dumps(handler), results)
-    child = context.Process(target=_in_child, args=given, daemon=True)
-    child.start()
-    *threads, value, error = results.get()
-    assert (threads, value) == ([1, 1], 1201.0)
-    assert error == (
-        "a trace that was made before the process was forked cannot be replayed after it. Trace "
-        "again."
+
+    def work():
+        with pytest.raises(HandlerValidationError) as refused:
+            trace.replay()
+        return f"{default_threads()} thread; {refused.value}".encode()
+
+    assert in_a_fork(work) == (
+        b"1 thread; a trace that was made before the process was forked cannot be replayed after "
+        b"it. Trace again."
     )
-    child.join()
-    assert handler.threads == 2
 
 
 ONE_POOL = """
