@@ -1,4 +1,4 @@
-"""Op-trees as kernels of C and of CUDA, which have the same properties."""
+"""Op-trees as kernels of C and of CUDA, which have the properties of those on NumPy."""
 
 from unittest import mock
 

@@ -158,6 +158,7 @@ WITHOUT_VALUES, PLACED = {"full", "onehot"}, {"put", "scatter", "embed"}
 
 
 def test_what_becomes_of_nan_is_said_of_every_operator():
+    """Of those that work element by element: `tests/handlers/test_kernels.py`."""
     elementwise = {name for name, row in OPERATORS.items() if row.is_elementwise}
     assert {*PLAIN, *WITHOUT_VALUES, *PLACED, *elementwise} == {*OPERATORS}
 
