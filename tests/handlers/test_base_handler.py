@@ -287,23 +287,21 @@ softmaxes = formula(lambda x: fn.softmax(x * 2.0 + fn.max(x, 0)))
 
 @pytest.mark.parametrize("make", [NumpyHandler, lambda: NativeHandler(threads=1)])
 def test_threads_do_not_share_memory(make):
-    handler, rnd, wrong = make(), np.random.RandomState(0), []
+    handler, is_right = make(), []
 
-    def compute(handler, a, b, out):
+    def compute(handler, a, b):
+        out = np.zeros((64, 64), np.float32)
         handler.dot_mm(a, b, out, transb=True)
         handler.mult_add_st(2.0, a, out)
         handler.compute(softmaxes, [out], [out])
+        return out
 
-    def work(given):
+    def work(number):
         for _ in range(100):
-            out = np.zeros((64, 64), np.float32)
-            compute(handler, *given[:2], out)
-            wrong.append(not np.array_equal(out, given[2]))
+            found = compute(handler, *factors[number])
+            is_right.append(np.array_equal(found, expected[number]))
 
-    arguments = []
-    for _ in range(3):
-        factors = rnd.uniform(-1, 1, (2, 64, 64)).astype(np.float32)
-        arguments.append([*factors, handler.zeros((64, 64))])
-        compute(make(), *arguments[-1])
-    in_threads(work, arguments)
-    assert wrong == [False] * 300
+    factors = np.random.RandomState(0).uniform(-1, 1, (3, 2, 64, 64)).astype(np.float32)
+    expected = [compute(make(), *pair) for pair in factors]
+    in_threads(work, range(3))
+    assert is_right == [True] * 300

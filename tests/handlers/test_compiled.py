@@ -3,18 +3,12 @@ import threading
 import numpy as np
 import pytest
 
-from brainstorm.errors import HandlerValidationError, ValidationError
+from brainstorm.errors import ValidationError
 from brainstorm.handlers import NativeHandler, binding, compiler
 from brainstorm.handlers.native import programs
 from brainstorm.handlers.native.programs import NativeExecutor
 from brainstorm.handlers.numpy_memory import overlap
-from brainstorm.optree import (
-    Variable,
-    evaluate,
-    linearise,
-    register_operator,
-    shapes,
-)
+from brainstorm.optree import Variable, evaluate, linearise, register_operator, shapes
 from brainstorm.optree import functions as fn
 from brainstorm.optree.nodes import build
 from brainstorm.optree.render_c import render_kernel
@@ -169,17 +163,6 @@ def test_what_is_no_index_is_refused_there_too():
 # -- memory ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shift", [0, 1, 3])
-def test_outputs_that_overlap_inputs_are_written_last(shift):
-    x, y = Variable((3000,)), Variable((3000,))
-    a, b = np.arange(3000.0 + shift, dtype=np.float32), np.ones(3000 + shift, np.float32)
-    expected = a[:3000] * 2 + b[:3000], a[:3000] - b[:3000]
-    run = compiled(linearise([x * 2 + y, x - y]))
-    run([a[:3000], b[:3000]], [np.zeros(3000, np.float32) for _ in range(2)])  # which lie apart
-    run([a[:3000], b[:3000]], [a[shift:], b[shift:]])
-    np.testing.assert_array_equal([a[shift:], b[shift:]], expected)
-
-
 def test_two_outputs_in_the_same_memory_are_written_in_order():
     x = Variable((4,))
     a, out = np.ones(4, np.float32), np.zeros(4, np.float32)
@@ -217,18 +200,10 @@ def test_work_in_place_on_one_step_of_a_sequence_needs_no_temporary(stride):
 # -- errors ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("shape", "dtype", "error", "text"),
-    [
-        (4, "f4", HandlerValidationError, r"inputs of shapes \[\(3,\)\], got \[\(4,\)\]"),
-        (3, "float16", NotRenderableError, "no type in C for arrays of float16"),
-        (3, ">f4", NotRenderableError, "no type in C for arrays of >f4"),
-        (3, ">i8", NotRenderableError, "no type in C for arrays of >i8"),
-    ],
-)
-def test_shapes_and_types_that_do_not_fit(shape, dtype, error, text):
-    with pytest.raises(error, match=text):
-        compiled(linearise([Variable((3,)) + 1]))([np.zeros(shape, dtype)], [np.zeros(3, "f4")])
+@pytest.mark.parametrize("dtype", ["float16", ">f4", ">i8"])
+def test_types_that_c_does_not_have(dtype):
+    with pytest.raises(NotRenderableError, match=f"no type in C for arrays of {dtype}"):
+        compiled(linearise([Variable((3,)) + 1]))([np.zeros(3, dtype)], [np.zeros(3, "f4")])
 
 
 def test_source_can_be_printed():

@@ -76,18 +76,9 @@ def holding(value):
 
 #: What is done with a handler, and what it says.
 MISTAKES = [
-    (lambda h: h.dot_mm(h.ones((2, 5)), h.ones((4, 3)), h.ones((2, 3))),
-     "dot_mm(a, b, out): argument 'b': expected shape (K=5, N), got (4, 3); sizes given by "
-     "'a' (2, 5)"),
-    (lambda h: h.dot_mm(h.ones((2, 5)), h.ones((4, 5)), h.ones((2, 3)), transb=True),
-     "dot_mm(a, b, out): argument 'out': expected shape (M=2, N=4), got (2, 3); sizes given by "
-     "'a' (2, 5), 'b' (4, 5)"),
     (lambda h: h.add_mv(h.ones((2, 3)), h.ones(3), h.ones((2, 3))),
      "add_mv(m, v, out): argument 'v': expected shape (1, N=3) or (M=2, 1) or (M=2, N=3), got "
      "(3,); sizes given by 'm' (2, 3)"),
-    (lambda h: h.sum_t(h.ones((2, 3)), 0, h.ones(2)),
-     "sum_t(a, axis, out): expected reduces(S, axis, R), got axis=0, S=(2, 3), R=(2,); sizes "
-     "given by 'a' (2, 3), 'out' (2,)"),
     (lambda h: h.conv2d_forward_batch(h.ones((1, 5, 5, 2)), h.ones((3, 2, 2, 2)), h.ones(3),
                                       h.ones((1, 4, 5, 3)), 0, (1, 1)),
      "conv2d_forward_batch(inputs, weights, bias, outputs, padding, stride): expected OW == "
@@ -103,8 +94,6 @@ MISTAKES = [
     (lambda h: h.set_from_numpy(h.ones(2), h.ones(2)),
      "set_from_numpy(mem, arr): argument 'arr': expected a NumPy array, got "
      "DebugArray(float64[2])"),
-    (lambda h: h.create_from_numpy([1, 2]),
-     "create_from_numpy(arr): argument 'arr': expected a NumPy array, got [1, 2]"),
     (lambda h: h.add_tt(h.ones(2), h.create_from_numpy(np.ones(2, np.float32)), h.ones(2)),
      "add_tt(a, b, out): argument 'b': expected dtype float64, that of the handler, got float32"),
     (square(lambda h, x: h.add_st("1", x, x)), f"add_st(s, t, out): {NO_NUMBER} '1'"),

@@ -1,4 +1,4 @@
-"""Op-trees as kernels of C and of CUDA, which have the same properties."""
+"""Op-trees as kernels of C and of CUDA, which have the properties of those on NumPy."""
 
 from unittest import mock
 
@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 
 from brainstorm.backend import Backend
+from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import NativeHandler, NumpyHandler, PyCudaHandler, compiler
 from brainstorm.handlers.pycuda import modules, structures
 from brainstorm.optree import OPERATORS, Variable, evaluate, gradients, linearise
 from brainstorm.optree import functions as fn
+from brainstorm.optree.activations import ACTIVATIONS
 from brainstorm.optree.nodes import build
 from tests import cudashim
-from tests.handlers.running import LAYOUTS, needs_compiler, strided
-from tests.optree import integer_reductions, nan_cases, operation_cases
+from tests.handlers.running import LAYOUTS, needs_compiler, on, strided
+from tests.optree import integer_reductions, operation_cases
 from tests.optree.test_random_trees import grown
 
 C = pytest.param("C", marks=needs_compiler)
@@ -135,11 +137,47 @@ def test_reductions(name, compute, rng):
         np.testing.assert_allclose(out, expected, 2e-5, 2e-5)
 
 
+def elementwise_trees(x, y, z):
+    """Return {name: tree} for all that works element by element, also what is lowered."""
+    found = {
+        name: build(name, (x, y, z)[: row.arity])
+        for name, row in OPERATORS.items()
+        if row.is_elementwise
+    }
+    found |= {f"activation {name}": row(x) for name, row in ACTIVATIONS.items()}
+    found |= {f"x ** {exponent}": x**exponent for exponent in (-1, 0.5, 1, 2, 3)}
+    found |= {"clip": fn.clip(x, -1.0, 1.0), "clip by trees": fn.clip(x, y, z)}
+    for limit in (-1.0, 0.0, 2.0):
+        found[f"maximum {limit}"] = fn.maximum(limit, x) + fn.maximum(x, limit)
+        found[f"minimum {limit}"] = fn.minimum(limit, x) + fn.minimum(x, limit)
+    return found
+
+
+#: What is a number although an operand is NaN; and what is NaN for all numbers below 1.
+ANSWERS = {name for name, row in OPERATORS.items() if row.kind == "comparison"} | {"arccosh"}
+
+
+@pytest.mark.parametrize("handler", ["NumPy", *ALL], indirect=True)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_nan_goes_in_and_comes_out(dtype, compute):
-    nan_cases.check(dtype, compute)
+@pytest.mark.parametrize("length", [1, 7, 16, 37])  # less than a vector, whole ones, with a rest
+def test_nan_goes_in_and_comes_out(length, dtype, compute, rng):
+    variables = [Variable((4, length), dtype, name) for name in "xyz"]
+    values = [rng.uniform(0.1, 0.9, (4, length)).astype(dtype) for _ in variables]
+    for row, array in enumerate(values):
+        array[row, length // 2 :] = np.nan  # the last row has none
+    bindings, trees = dict(zip(variables, values, strict=True)), elementwise_trees(*variables)
+    found, expected = (f(list(trees.values()), bindings) for f in (compute, evaluate))
+    for (name, tree), got, value in zip(trees.items(), found, expected, strict=True):
+        np.testing.assert_allclose(got, value, 1e-5, 1e-6, err_msg=name)
+        used = [x for x in variables if any(node is x for node in tree.traverse())]
+        if name == "where":
+            used = [variables[1]]  # a condition that is NaN is not 0
+        if name not in ANSWERS:
+            has_nan = np.any([np.isnan(bindings[x]) for x in used], axis=0)
+            np.testing.assert_array_equal(np.isnan(got), has_nan, err_msg=name)
 
 
+@pytest.mark.parametrize("handler", ["NumPy", *ALL], indirect=True)
 def test_an_index_beyond_what_float32_counts_is_exact(compute):
     x = Variable((2**24 + 5,), np.int8)
     a = np.zeros(x.shape, x.dtype)
@@ -168,6 +206,7 @@ def test_products_of_unsigned_integers_have_64_bits_and_no_sign(bits, compute):
     integer_reductions.check(highest, None, compute)
 
 
+@pytest.mark.parametrize("handler", ["NumPy", *ALL], indirect=True)
 @pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.uint8, np.int32, np.int64])
 @pytest.mark.parametrize("given", [np.float32, np.int8])
 def test_a_sum_in_an_integer_array_is_converted_and_not_what_is_added(dtype, given, execute, rng):
@@ -209,6 +248,28 @@ def test_products_and_indexing_into_what_they_read(name, execute, rng):
     (expected,) = evaluate(function(x), {x: a})
     execute(linearise(function(x)), [a], [a])
     np.testing.assert_allclose(a, expected, 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("handler", [C, "CUDA"], indirect=True)
+@pytest.mark.parametrize(("what", "read", "written"), [("inputs", 4, 3), ("outputs", 3, 4)])
+def test_shapes_that_do_not_fit(what, read, written, handler):
+    text, program = rf"{what} of shapes \[\(3,\)\], got \[\(4,\)\]", linearise(Variable(3) + 1)
+    with pytest.raises(HandlerValidationError, match=text):
+        handler.run_program(program, [handler.ones(read)], [handler.ones(written)], [False])
+
+
+@pytest.mark.parametrize("handler", [C, "CUDA"], indirect=True)
+@pytest.mark.parametrize("shift", [0, 1, 3])
+def test_outputs_that_overlap_inputs_are_written_last(shift, handler):
+    x, y = Variable((3000,)), Variable((3000,))
+    values = np.arange(3000.0 + shift), np.ones(3000 + shift)
+    a, b = (on(handler, each) for each in values)
+    expected = values[0][:3000] * 2 + 1, values[0][:3000] - 1
+    program, apart = linearise([x * 2 + y, x - y]), [handler.zeros(3000) for _ in range(2)]
+    for outputs in (apart, [a[shift:], b[shift:]]):
+        handler.run_program(program, [a[:3000], b[:3000]], outputs, [False, False])
+        found = [handler.get_numpy_copy(out) for out in outputs]
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("handler", [C, "CUDA"], indirect=True)

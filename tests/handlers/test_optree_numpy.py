@@ -109,31 +109,6 @@ def test_memory_is_used_again_along_a_chain(handler):
         handler.run_program(program, [a], [out], [False])
 
 
-def test_memory_is_not_used_again_while_a_view_shows_it(handler):
-    x = Variable((4, 6), np.float64)
-    e = fn.exp(x)  # read by the views alone, which are used after others have asked for memory
-    turned, part, row = e.T, e[1:, ::2], fn.reshape(fn.exp(-x), (24,))[3:4]
-    other, late = fn.tanh(fn.sqrt(x * x) * 2), fn.exp(x * 4)
-    program = linearise([
-        fn.exp(fn.broadcast_to(fn.exp(x[:1]), (4, 6))) * 2, turned @ other,
-        part + other[1:, :3] * row, fn.exp(x * 3)[::-1], fn.sum(part) - row,
-        late[::-1] - fn.sqrt(late),
-    ])  # fmt: skip
-    a = np.random.RandomState(1).randn(4, 6)
-    exp, b = np.exp(a), np.tanh(np.abs(a) * 2)
-    last = np.exp(-a).ravel()[3:4]
-    expected = [
-        np.exp(np.repeat(exp[:1], 4, 0)) * 2, exp.T @ b,
-        exp[1:, ::2] + b[1:, :3] * last, np.exp(a * 3)[::-1], np.sum(exp[1:, ::2]) - last,
-        np.exp(a * 4)[::-1] - np.exp(a * 2),
-    ]  # fmt: skip
-    outputs = [np.zeros(program.shape_of(v)) for v in program.outputs]
-    for _ in range(3):
-        handler.run_program(program, [a], outputs, [False] * 6)
-        for found, wanted in zip(outputs, expected, strict=True):
-            np.testing.assert_allclose(found, np.reshape(wanted, found.shape), rtol=1e-12)
-
-
 def test_many_shapes_do_not_make_memory_climb(handler):
     def run(t, b):
         program = linearise(fn.tanh(fn.exp(Variable((t, b, 50))) * 2) + 1)

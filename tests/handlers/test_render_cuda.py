@@ -1,4 +1,4 @@
-"""What CUDA kernels consist of; that they compute the right values: `pycuda/test_programs.py`."""
+"""How many threads a CUDA kernel has; that it computes the right values: `test_kernels.py`."""
 
 import numpy as np
 import pytest
@@ -7,15 +7,6 @@ from brainstorm.optree import Variable, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.optree.cuda_structure import blocks_of
 from tests.handlers.running import bound_program
-
-
-def test_one_formula_is_one_kernel_and_a_softmax_is_three():
-    x = Variable((4, 6))
-    zeros = np.zeros((4, 6), np.float32)
-    for tree, count in ((fn.tanh(x) * x + 1, 1), (fn.softmax(x), 3)):
-        program = linearise(tree)
-        bound = bound_program(program, [zeros], [zeros.copy()])
-        assert [len(part.loops) for part in bound.parts] == [count]
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,18 @@
 
 import math
 import os
+import threading
 
 import pytest
 
 from brainstorm.handlers import threads
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.handlers.threads import cpu_quota, default_threads
+from brainstorm.layers import FullyConnected
+from brainstorm.training import SgdStepper
 from tests.handlers.running import in_process, needs_compiler
+from tests.networks import batch_for, trainable
+from tests.trainings import run_steps, run_threads
 
 V1, V2 = "sys/fs/cgroup/cpu,cpuacct", "sys/fs/cgroup"
 
@@ -187,31 +192,17 @@ def test_binding_by_openmp_does_not_change_how_many_threads_there_are():
 
 
 @needs_compiler
-def test_threads_that_start_at_once_compile_each_kernel_once(tmp_path):
+def test_threads_that_start_at_once_compile_each_kernel_once(cache, script):
     """Each trains a network of its own."""
-    code = """
-import threading
-from brainstorm.handlers import NativeHandler, compiler, compiler_flags
-from brainstorm.layers import FullyConnected
-from brainstorm.training import SgdStepper
-from tests.networks import batch_for, trainable
-from tests.trainings import run_steps
-runs, run = [], compiler_flags.run_compiler
-def counted(words):
-    runs.append(words)
-    return run(words)
-compiler_flags.run_compiler = compiler.run_compiler = counted
-def work():
-    net = trainable(FullyConnected(4, "tanh"), handler=NativeHandler(seed=1))
-    stepper = SgdStepper(0.1)
-    stepper.start(net)
-    start.wait()
-    run_steps(net, stepper, [batch_for(2, 3, 0)] * 2)
-start = threading.Barrier(6)
-threads = [threading.Thread(target=work) for _ in range(6)]
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-print(len(runs))
-"""
-    runs, _ = in_process(code, BRAINSTORM_CACHE_DIR=str(tmp_path))
-    assert int(runs) == len(list(tmp_path.glob("*.so"))) + 1  # and one that tries the flags
+    calls, start = script(), threading.Barrier(6)
+
+    def work(number):
+        net = trainable(FullyConnected(4, "tanh"), handler=NativeHandler(seed=1))
+        stepper = SgdStepper(0.1)
+        stepper.start(net)
+        start.wait()
+        run_steps(net, stepper, [batch_for(2, 3)] * 2)
+
+    run_threads(work, 6)
+    assert sum("kernel" in words for words in calls()) == len(list(cache.glob("*.so"))) > 1
+    assert sum("--version" in words for words in calls()) == 1

@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 
-from brainstorm.optree import Variable, evaluate, gradients, linearise, postorder
+from brainstorm.optree import Variable, evaluate, gradients, linearise
 
 STEP = 1e-6
 
@@ -20,10 +20,6 @@ def random_array(rnd, shape, interval=(-3.0, 3.0), dtype=np.float64):
 
 def value(tree, bindings):
     return evaluate(tree, bindings)[0]
-
-
-def count(trees):
-    return len(postorder(trees))
 
 
 def calls(function):

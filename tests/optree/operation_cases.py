@@ -82,5 +82,6 @@ CASES = {
 IN_PLACE = {
     "product": lambda a: fn.dot(a, a),
     "product of what is changed": lambda a: fn.dot(fn.exp(a), a) + a,
+    "turned": lambda a: fn.transpose(a),
     "taken": lambda a: fn.take(a, fn.argmax(a, 0, keepdims=False), 0),
 }

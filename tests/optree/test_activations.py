@@ -40,20 +40,6 @@ def test_synonyms_are_the_same_row():
 
 
 @pytest.mark.usefixtures("fresh_registry")
-def test_a_registered_formula_is_in_the_table():
-    register_activation("square", lambda x: x * x)
-    register_activation("softsign", lambda x: x / (1 + fn.absolute(x)),
-                        lambda y: fn.square(1 - fn.absolute(y)))  # fmt: skip
-    assert list(ACTIVATIONS)[-2:] == ["square", "softsign"]
-    with pytest.raises(HandlerValidationError, match="the name is taken"):
-        register_activation("square", lambda x: x * x)
-    assert (activation("square").needs_input, activation("softsign").needs_input) == (True, False)
-    x = Variable(X.shape, np.float64, "x")
-    (slope,) = evaluate([activation("square").slope(x, None)], {x: X})
-    np.testing.assert_array_equal(slope, 2 * X)
-
-
-@pytest.mark.usefixtures("fresh_registry")
 @pytest.mark.parametrize(
     ("name", "given", "match"),
     [

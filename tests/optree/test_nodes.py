@@ -20,7 +20,7 @@ from brainstorm.optree import (
     substitute,
 )
 from brainstorm.optree import functions as fn
-from tests.optree.helpers import calls, value
+from tests.optree.helpers import value
 
 X = Variable((2, 3), name="x")
 Y = Variable((2, 4), name="y")
@@ -133,10 +133,6 @@ def test_absent_operands_are_none():
         (lambda: fn.take(X, 0, 2), "'take' of x .* expected axes from -2 to 1, got axis=2"),
         (lambda: fn.take(X, 3, -1), r"index into x of .* expected an index from -3 to 2, got 3"),
         (lambda: fn.take(X, 0.5), "'take': expected an op-tree or variable, got a number"),
-        (
-            lambda: fn.concatenate([X, 0]),
-            "'concatenate': expected an op-tree or variable, got a nu",
-        ),
         (lambda: fn.gather(X, X, 2), "'gather' of x .* expected axes from -2 to 1, got axis=2"),
         (lambda: fn.onehot(X[:, :1], 1, -4), "expected a shape without negative lengths, got -4"),
         (lambda: fn.onehot(X, 1, 4), "expected indices of length 1 on axis 1. Reshape them"),
@@ -157,11 +153,6 @@ def test_absent_operands_are_none():
         (lambda: X[I, I], "for one element per row use gather"),
         (lambda: (X + 1).execute(), r"expected an assignment to execute, .*Write out\[:\] = tree"),
         (lambda: OpTreeNode.build("exp", X, X), "op-tree 'exp': expected 1 operands, got 2"),
-        (
-            lambda: OpTreeNode.build("sum", 2),
-            "'sum': expected an op-tree or variable, got a number",
-        ),
-        (lambda: OpTreeNode.build("add", X, np.ones(3)), "got ndarray. Put the values into a var"),
         (lambda: X * 1j, "expected op-trees, variables and real numbers as operands, got complex"),
         (lambda: OpTreeNode.build("assign", X, X), "expected a tensor to assign to, got the plain"),
         (lambda: OpTreeNode.build("assign", 2, X), "a tensor to assign to, got int. Use be.empty"),
@@ -204,7 +195,6 @@ def test_constants():
     [
         (lambda: X * np.ones(3), "^op-tree 'mul': .* got ndarray. Put the values into a variable"),
         (lambda: np.ones(3) * X, "got ndarray. Put the values into a variable"),
-        (lambda: np.ones(3) + (X + 1), "got ndarray. Put the values into a variable"),
         (lambda: np.asarray(X + 1), "an op-tree holds no values"),
         (lambda: np.exp(X + 1), "__array_ufunc__"),
         (lambda: (1, 2) + (X + 1), "real numbers as operands, got"),
@@ -254,14 +244,6 @@ def test_key_is_structural():
     assert formula(twins[0]).key() == formula(twins[1]).key()
 
 
-def test_traverse_visits_shared_nodes_once_operands_first():
-    y = X * 2
-    tree = y + fn.exp(y)
-    order = tree.traverse()
-    assert [getattr(n, "op", "leaf") for n in order] == ["leaf", "mul", "exp", "add"]
-    assert order[1] is y
-
-
 def test_substitute_keeps_sharing():
     y = X * 2
     z = Variable((2, 3), name="z")
@@ -303,16 +285,6 @@ def test_two_trees_that_are_copied_together_share_their_variables():
     first, second = copy.deepcopy([x + 1, x * 2])
     assert first[1] is second[1]
     assert first[1] is not x
-
-
-def test_a_node_costs_as_much_whatever_it_is_built_on():
-    def build(levels):
-        tree = X
-        for _ in range(levels):
-            tree = fn.tanh(tree) * X
-
-    build(1)
-    assert calls(lambda: build(1000)) < 1.1 * 10 * calls(lambda: build(100))
 
 
 @pytest.mark.usefixtures("own_table")

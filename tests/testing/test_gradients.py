@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 
 from brainstorm.errors import BrainstormError
-from brainstorm.testing import (
-    KinkError,
-    PropertyError,
-    approx_fprime,
-    check_close,
-    differentiate,
-)
+from brainstorm.testing import KinkError, PropertyError, approx_fprime, check_close, differentiate
 
 
 def test_approx_fprime_is_two_sided_and_keeps_the_point() -> None:

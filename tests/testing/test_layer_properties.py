@@ -159,22 +159,6 @@ CountsCalls = variant("CountsCalls", counts_calls, is_traceable=True)
 DrawsFromTheHandler = variant("DrawsFromTheHandler", draws_from_the_handler)
 
 
-class DrawsFromItsOwnStreamLayerImpl(GainLayerImpl):
-    is_traceable = True
-    depends_on_mode = True
-
-    def set_handler(self, handler):
-        super().set_handler(handler)
-        self.stream = handler.create_random_stream(self.rnd.child("noise").generate_seed())
-
-    def forward_pass(self, buffers, training_pass=True):
-        super().forward_pass(buffers, training_pass)
-        products, y = buffers.internals.products, buffers.outputs.default
-        if training_pass:
-            self.handler.fill_gaussian(0.0, 1.0, products, stream=self.stream)
-            self.handler.add_tt(y, products, y)
-
-
 class DrawsFromAGeneratorLayerImpl(GainLayerImpl):
     """Draws from what is not saved with a run."""
 
@@ -327,13 +311,13 @@ def test_what_could_be_traced_is_told_the_line():
 
 @pytest.mark.parametrize(("layer_class", "name", "match"), BROKEN)
 def test_broken_layer_is_found(layer_class, name, match):
-    with pytest.raises(PropertyError, match=rf"property '{name}': layer .*, T=\d, B=\d.*{match}"):
+    layer = layer_class.__name__.removesuffix("LayerImpl")
+    expected = rf"^property '{name}': layer '{layer}' \({layer}\), T=\d, B=\d.*{match}"
+    with pytest.raises(PropertyError, match=expected):
         check_layer(create(layer_class), IN_SHAPES, properties=[name])
 
 
-@pytest.mark.parametrize(
-    "layer_class", [GainLayerImpl, DrawsFromItsOwnStreamLayerImpl, DrawsFromARandomStateLayerImpl]
-)
+@pytest.mark.parametrize("layer_class", [GainLayerImpl, DrawsFromARandomStateLayerImpl])
 def test_right_layers_pass(layer_class):
     check_layer(create(layer_class), IN_SHAPES)
 
@@ -372,16 +356,6 @@ def test_wrong_context_gradient_is_found():
     forgets, handler = create(ForgetsContextLayerImpl, size=2), NumpyHandler(np.float64)
     with pytest.raises(PropertyError, match=r"gradients\.R\[\d, \d\]: expected .*, got "):
         check_layer(forgets, IN_SHAPES, handler=handler)
-
-
-def test_message_has_everything():
-    property = "gradients equal central differences"
-    expected = (
-        rf"property '{property}': layer 'WrongGradient' \(WrongGradient\), T=2, B=3, gradients.gain"
-        r"\[0, \d\]: expected -?\d[\d.]*, got -?\d[\d.]* \(3 of 3 elements differ\)"
-    )
-    with pytest.raises(PropertyError, match=expected):
-        check_layer(create(WrongGradient), IN_SHAPES, sizes=[(2, 3)], properties=[property])
 
 
 def test_kink_at_one_sample_is_dodged():

@@ -41,11 +41,7 @@ def test_larger_convolutions(native, name, sizes):
 
 def test_weights_are_copied_into_the_layout_that_each_convolution_has_chosen(native):
     """It need not choose the same one with a bias, or with another activation function."""
-    x, w, out = (
-        np.ones((2, 9, 9, 16), "f"),
-        np.ones((32, 3, 3, 16), "f"),
-        np.ones((2, 7, 7, 32), "f"),
-    )
+    x, w, out = (np.ones(s, "f") for s in ((2, 9, 9, 16), (32, 3, 3, 16), (2, 7, 7, 32)))
     given = {"inputs": x, "weights": w, "outputs": out, "padding": 0, "stride": (1, 1)}
     copies = set()
     for bias, activation in ((None, "linear"), (np.ones(32, "f"), "linear"), (None, "tanh")):

@@ -211,27 +211,14 @@ def run(handler, tree, *arrays):
     return out, program
 
 
-@pytest.mark.parametrize("compiler_there", [False, pytest.param(True, marks=needs_compiler)])
-def test_op_trees_that_numpy_runs(request, compiler_there):
-    handler, (x, y) = NativeHandler(seed=1), (Variable((5, 5), np.int32) for _ in range(2))
-    tree = fn.dot(x, y)  # which is exact
-    if not compiler_there:
-        request.getfixturevalue("no_compiler")
-        tree = x - y * 17.25
-    a, b = np.full((2, 5, 5), 3, np.int32)
-    out, program = run(handler, tree, a, b)
-    np.testing.assert_allclose(out, a @ b if compiler_there else a - b * 17.25)
-    (call,) = traced(handler, lambda: handler.run_program(program, [a, b], [out], [False]))
-    assert not isinstance(call, Call)
-    if compiler_there:
-        assert "; others on numpy (" in handler.info()["op-trees"]
-
-
 @needs_compiler
-def test_formulas_of_networks_that_numpy_runs_are_named_too():
-    handler, x = NativeHandler(seed=1), Variable((5, 5), np.int32)
-    handler.running.lane = handler.new_lane()  # as while a network computes
-    run(handler, fn.dot(x, x), np.ones((5, 5), np.int32))
+@pytest.mark.parametrize("in_network", [False, True])
+def test_formulas_that_numpy_runs_although_there_is_a_compiler_are_named(in_network):
+    handler, x, a = NativeHandler(seed=1), Variable((5, 5), np.int32), np.ones((5, 5), np.int32)
+    handler.running.lane = handler.new_lane() if in_network else None
+    out, program = run(handler, fn.dot(x, x), a)
+    (call,) = traced(handler, lambda: handler.run_program(program, [a], [out], [False]))
+    assert not isinstance(call, Call)
     handler.running.lane = None
     assert "; others on numpy (op-tree: there is no exact 'dot' of" in handler.info()["op-trees"]
 

@@ -1,19 +1,16 @@
 """Traces of the native handler, its threads, and its processes."""
 
-import multiprocessing
-import os
-import pickle
-
 import numpy as np
 import pytest
 
 from brainstorm.errors import HandlerValidationError
-from brainstorm.handlers import NumpyHandler, base_handler
+from brainstorm.handlers import base_handler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.handlers.threads import default_threads
 from brainstorm.optree import Variable, linearise
 from brainstorm.optree import functions as fn
 from tests.handlers.running import in_process, needs_compiler
+from tests.trainings import in_a_fork, needs_fork
 
 
 def chain(handler, rng):
@@ -67,16 +64,6 @@ def test_a_trace_keeps_its_numbers(monkeypatch):
     np.testing.assert_array_equal(x, np.full(3, 0.25))
 
 
-def test_a_trace_without_anything_native(without, no_compiler):
-    run, x = chain(without, np.random.default_rng(0))
-    with without.tracing(runs=False) as trace:
-        run()
-    trace.replay()
-    again, y = chain(NumpyHandler(seed=1), np.random.default_rng(0))
-    again()
-    np.testing.assert_allclose(x, y, 1e-5, 1e-5)
-
-
 def test_a_loop_does_the_same_bits_as_its_steps(native):
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((50, 4, 6), np.float32), rng.standard_normal((6, 6), np.float32)
@@ -126,40 +113,22 @@ def test_every_handler_has_its_number_of_threads(native):
     assert count() == native.threads
 
 
-def _in_child(handler, trace, arrays, pickled, results):
-    x, y, out = arrays
-    pickle.loads(pickled).dot_mm(x, y, out)
-    handler.dot_mm(x, y, out)
-    NativeHandler(threads=2, seed=1).dot_add_mm(x, y, out)
-    handler.add_st(1.0, out, out)
-    try:
-        trace.replay()
-    except HandlerValidationError as error:
-        results.put((default_threads(), handler.threads, float(out[0, 0]), str(error)))
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_process_uses_one_thread(native):
-    handler = NativeHandler(threads=2, seed=1)
-    arrays = [np.ones((600, 600), np.float32) for _ in range(3)]
-    with handler.tracing() as trace:
-        handler.dot_add_mm(*arrays)
+@needs_fork
+def test_after_a_fork_there_is_one_thread_and_older_traces_are_refused(native):
+    """What handlers compute there: `tests/test_processes.py`."""
+    handler, (a, out) = NativeHandler(threads=2, seed=1), np.ones((2, 500, 500), np.float32)
+    trace = handler.trace(lambda: handler.dot_mm(a, a, out))
     trace.replay()
-    handler.add_st(1.0, arrays[2], arrays[2])  # compiled here, and run there
-    context = multiprocessing.get_context("fork")
-    results = context.Queue()
-    given = (handler, trace, arrays, pickle.dumps(handler), results)
-    child = context.Process(target=_in_child, args=given, daemon=True)
-    child.start()
-    *threads, value, error = results.get()
-    assert (threads, value) == ([1, 1], 1201.0)
-    assert error == (
-        "a trace that was made before the process was forked cannot be replayed after it. Trace "
-        "again."
+
+    def work():
+        with pytest.raises(HandlerValidationError) as refused:
+            trace.replay()
+        return f"{default_threads()} thread; {refused.value}".encode()
+
+    assert in_a_fork(work) == (
+        b"1 thread; a trace that was made before the process was forked cannot be replayed after "
+        b"it. Trace again."
     )
-    child.join()
-    assert handler.threads == 2
 
 
 ONE_POOL = """

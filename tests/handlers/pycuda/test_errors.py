@@ -8,12 +8,19 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from brainstorm.errors import DeviceError, KernelError, MissingDependencyError, OutOfMemoryError
+from brainstorm.errors import (
+    DeviceError,
+    HandlerValidationError,
+    KernelError,
+    MissingDependencyError,
+    OutOfMemoryError,
+)
 from brainstorm.handlers import PyCudaHandler
 from brainstorm.handlers.pycuda import driver, modules
 from brainstorm.handlers.pycuda.modules import Kernel, compile_text
-from brainstorm.network import Network
-from tests.networks import classifier
+from brainstorm.optree import formula, register_operator
+from brainstorm.optree import functions as fn
+from brainstorm.optree.nodes import build
 
 
 @pytest.fixture
@@ -80,22 +87,21 @@ def test_memory_of_dead_cycles_is_found_before_giving_up(shim):
         gc.enable()
 
 
-def test_out_of_memory_in_a_network_lists_the_largest_buffers(shim):
-    net = Network.from_layer(classifier(features=(5000,)))
-    net.set_handler(PyCudaHandler(seed=1))
-    shim.set_option("memory", 100 << 20)
-    data = {
-        "default": np.zeros((1, 20_000, 5000), np.float16),
-        "targets": np.zeros((1, 20_000, 1), np.float16),
-    }
-    with pytest.raises(OutOfMemoryError, match=r"(?s)The largest buffers:.*Input.outputs.default"):
-        net.provide_external_data(data)
-
-
 def test_a_kernel_that_does_not_compile(handler):
     expected = r"(?s)NVRTC.* says:.*error.*The source:\n +1 \n +2 oops"
     with pytest.raises(KernelError, match=expected):
         compile_text("\noops", handler._device.arch)
+
+
+@pytest.mark.usefixtures("own_table")
+def test_products_in_double_precision_and_steps_without_a_kernel_are_refused(handler):
+    x = handler.create_from_numpy(np.eye(2))
+    with pytest.raises(HandlerValidationError, match="expected float32 for the operator 'dot'"):
+        handler.compute(formula(lambda x: fn.dot(x, x)), [x], [x])
+    register_operator("cumprod_test", 1, lambda x, out: np.cumprod(x, 0, out=out), kind="scan")
+    text = "expected one of dot, cumsum, .* got 'cumprod_test'. Comp"
+    with pytest.raises(HandlerValidationError, match=text):
+        handler.compute(formula(lambda x: build("cumprod_test", (x,))), [x], [x])
 
 
 def test_compiled_kernels_come_from_the_cache_if_there_is_one(handler, tmp_path, monkeypatch):

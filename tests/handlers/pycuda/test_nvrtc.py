@@ -12,18 +12,15 @@ KERNEL = 'extern "C" __global__ void kernel(float *x) { *x = 1.0f; }'
 
 
 def test_it_compiles_and_says_what_is_wrong(handler):
-    assert Nvrtc().compile(KERNEL, handler._device.arch)[0]
-    for text, arch, expected in (
-        ("oops", handler._device.arch, "(?s)oops.*error|error.*oops"),
+    arch, header = handler._device.arch, f"#include <cstddef>\n{KERNEL}"
+    assert Nvrtc().compile(KERNEL, arch)[0]
+    for text, other, expected in (
+        ("oops", arch, "(?s)oops.*error|error.*oops"),
         (KERNEL, "sm_none", "INVALID_OPTION|invalid value"),  # without a word of its own
-        (
-            f"#include <cstddef>\n{KERNEL}",
-            handler._device.arch,
-            "error: .*(header|could not open source)",
-        ),
+        (header, arch, "error: .*(header|could not open source)"),
     ):
         with pytest.raises(RefusedError, match=expected):
-            Nvrtc().compile(text, arch)
+            Nvrtc().compile(text, other)
 
 
 def test_where_it_is_missing(monkeypatch):

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from brainstorm.handlers.pycuda import structures
+from brainstorm.handlers.pycuda import launches
 from brainstorm.handlers.pycuda.building import Building
 from brainstorm.handlers.pycuda.fusing import fused
 from brainstorm.handlers.pycuda.groups import Group, Walk
@@ -18,7 +18,6 @@ from brainstorm.optree.loops import Loop, Read, Write
 from brainstorm.optree.render_cuda import render_cuda
 from tests.handlers.running import on, traced
 
-DTYPES = ["float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "int64", "bool"]
 copied, doubled = formula(lambda x: x), formula(lambda x: x + x)
 summed = formula(lambda x, y: x + y)
 
@@ -43,39 +42,31 @@ def walk_of(size, type_="float", pointers=(0, 1 << 40), strides=((1,), (1,))):
 # -- several elements at once ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+DTYPES = ["float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "int64", "bool"]
+#: Types that are copied from and to: the largest says how many elements there are at once.
+COPIES = [
+    *zip(DTYPES, DTYPES, strict=True),
+    ("uint8", "float32"), ("float32", "float64"), ("bool", "float32"), ("int64", "float32"),
+    ("uint8", "bool"), ("float32", "int16"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "target"), COPIES)
 @pytest.mark.parametrize("order", ["forward", "shuffled"])
-def test_copies_of_all_sizes_to_and_from_all_addresses(dtype, order, handler, shim, rng):
+def test_copies_of_all_sizes_to_and_from_all_addresses(kind, target, order, handler, shim, rng):
     shim.set_option("order", order)
-    itemsize = np.dtype(dtype).itemsize
-    values = rng.integers(0, 100, 100).astype(dtype)
+    values = rng.integers(0, 100, 100).astype(kind)
     source = handler.create_from_numpy(values)
+    most = WIDEST // max(np.dtype(each).itemsize for each in (kind, target))
     for size, start, to in itertools.product([*range(1, 10), 33], (0, 1), (0, 1)):
-        memory = handler.create_from_numpy(np.zeros(100, dtype))
+        memory = handler.create_from_numpy(np.zeros(100, target))
         part, out = source[start : start + size], memory[to : to + size]
-        fits = not (start * itemsize % WIDEST or to * itemsize % WIDEST)
-        lanes = WIDEST // itemsize if fits and size > 1 else 1
+        lanes = 1 if start or to or size == 1 else most
         assert lanes_of(handler, copied, [part], out) == lanes
         handler.compute(copied, [part], [out])
-        expected = np.zeros(100, dtype)
+        expected = np.zeros(100, target)
         expected[to : to + size] = values[start : start + size]
         np.testing.assert_array_equal(memory.get(), expected)
-
-
-@pytest.mark.parametrize(
-    ("kinds", "lanes"),
-    [
-        (("uint8", "float32"), 4), (("float32", "float64"), 2), (("bool", "float32"), 4),
-        (("int64", "float32"), 2), (("uint8", "bool"), 16), (("float32", "int16"), 4),
-    ],
-)  # fmt: skip
-def test_the_largest_type_says_how_many_elements_there_are_at_once(kinds, lanes, handler):
-    values = np.arange(37) % 2
-    source, out = (handler.create_from_numpy(values.astype(kind)) for kind in kinds)
-    out[...] = 0
-    assert lanes_of(handler, copied, [source], out) == lanes
-    handler.compute(copied, [source], [out])
-    np.testing.assert_array_equal(out.get(), values.astype(kinds[1]))
 
 
 #: Operands of shape (6, 8) that are cut out of memory of 12 rows, how wide; and how many lanes.
@@ -138,6 +129,20 @@ def test_the_bits_do_not_depend_on_addresses(dtype, handler, rng):
         handler.compute(tree, [x, y], [out])
         found.append(out.get())
     assert found[0].tobytes() == found[1].tobytes()
+
+
+def test_sums_in_chunks_depend_neither_on_the_grid_nor_on_which_block_is_the_last(
+    handler, rng, monkeypatch, shim
+):
+    x, found = on(handler, rng.normal(size=(3000, 50))), set()
+    for order, blocks in (("forward", 16), ("forward", 1), ("reversed", 16), ("shuffled", 16)):
+        shim.set_option("order", order)
+        monkeypatch.setattr(launches, "BLOCKS", blocks)
+        outputs = [handler.zeros(shape) for shape in ((1, 50), (3000, 1), (1, 1), (1, 50))]
+        sums = formula(lambda x: [fn.sum(x, 0), fn.sum(x, 1), fn.sum(x), fn.max(x, 0)])
+        handler.compute(sums, [x], outputs)
+        found.add(b"".join(out.get().tobytes() for out in outputs))
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize(("columns", "lanes"), [(16, 4), (8, 4), (10, 1), (7, 1)])
@@ -252,10 +257,3 @@ def test_indices_are_as_wide_as_the_number_of_elements_needs(size, index):
 def test_indices_of_32_bits_do_not_overflow_behind_the_last_element():
     multiprocessors = 256
     assert MANY + multiprocessors * BLOCKS * THREADS * WIDEST <= 2**31
-
-
-def test_arrays_of_which_one_begins_in_a_pack_have_one_element_at_once():
-    for step in range(1, WIDEST):
-        assert structure_of(Group((walk_of(64, "uint8_t", (step, 1 << 40)),))).lanes == 1
-        assert structure_of(Group((walk_of(64, "uint8_t", (0, (1 << 40) + step)),))).lanes == 1
-    assert structure_of(Group((walk_of(64, "uint8_t"),))).lanes == structures.WIDEST

@@ -1,6 +1,5 @@
 """Training steps as CUDA graphs: the same bits as operation by operation, and nothing but them."""
 
-import contextlib
 import functools
 import gc
 
@@ -195,47 +194,6 @@ def test_graphs_are_freed(shim):
     for _ in range(5):
         handler.trace(lambda: handler.add_st(1.0, x, x)).replay()
     assert shim.counters()["live_bytes"] - before < 1000
-
-
-class Queued:
-    """A reducer that finds the same gradients elsewhere, and adds them in the stream."""
-
-    is_in_step = True
-
-    def start(self, stepper):
-        self.gradients, self.handler = stepper.gradients, stepper.handler
-
-    def begin(self, sequences):
-        pass
-
-    def passes(self):
-        return contextlib.nullcontext()
-
-    def reduce_in_step(self, handler):
-        handler.call(self._double, is_queued=True)
-
-    def _double(self):
-        self.handler.mult_st(2.0, self.gradients, self.gradients)
-
-    def finish(self):
-        pass
-
-
-def test_what_is_queued_is_a_part_of_the_graph(handler, shim):
-    def train(stepper, reducer):
-        net = network("mlp", handler)
-        stepper.reducer = reducer
-        stepper.start(net)
-        for data in batches("mlp", [(1, 4)] * 4):
-            shim.reset()
-            net.provide_external_data(data)
-            stepper.run()
-        return net.get("parameters"), shim.counters()
-
-    expected, plain = train(SgdStepper(0.2), None)
-    found, counted = train(SgdStepper(0.1), Queued())
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
-    assert counted["graph_launches"] == plain["graph_launches"] == 1
 
 
 def test_a_training_seldom_waits_for_the_gpu(handler, shim):

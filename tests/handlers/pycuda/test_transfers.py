@@ -1,13 +1,12 @@
 """From the host to the GPU: every dtype and size, in order, and without waiting."""
 
-import threading
-
 import numpy as np
 import pytest
 
 from brainstorm.errors import OutOfMemoryError
 from brainstorm.handlers import PyCudaHandler
 from brainstorm.handlers.pycuda import transfers
+from tests.handlers.running import in_threads
 
 DTYPES = ("bool", "uint8", "int16", "int32", "int64", "float16", "float32", "float64", ">f4")
 
@@ -93,9 +92,7 @@ def test_after_running_out_of_memory_arrays_go_up_as_before_from_any_thread(shim
         with pytest.raises(OutOfMemoryError):
             handler.set_from_numpy(large, values)
     shim.set_option("memory", 1 << 30)
-    thread = threading.Thread(target=lambda: handler.set_from_numpy(large, values))
-    thread.start()
-    thread.join()
+    in_threads(lambda given: handler.set_from_numpy(large, given), [values])
     np.testing.assert_array_equal(large.get(), values)
 
 
