@@ -220,11 +220,6 @@ def test_when_a_run_is_saved(train, tmp_path, monkeypatch, options, updates):
     assert [int(name.rpartition("-")[2].partition(".")[0]) for name in hook.kept] == updates
 
 
-def test_the_newest_states_are_kept(train, tmp_path):
-    train(SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", keep=2), epochs=3)
-    assert updates_in(tmp_path) == {"run.hdf5": 12, "run-11.hdf5": 11, "run-12.hdf5": 12}
-
-
 def test_the_best_state_is_kept(train, tmp_path):
     scores = [0.0, math.nan, 3.0, 1.0, 2.0]
     for criterion, epoch in (("min", 3), ("max", 2)):

@@ -69,14 +69,6 @@ def with_statistics(**options):
     return trainable(FullyConnected(6, "tanh", name="Dense"), BatchNorm(name="Norm"), **options)
 
 
-def test_slices_are_the_places_of_the_parameters():
-    net = network()
-    places = net.parameter_slices
-    assert sum(place.stop - place.start for place in places.values()) == net.parameters_size
-    for path, place in places.items():
-        assert np.array_equal(net.get("parameters")[place], net.get(path).ravel())
-
-
 # -- what a group is given ------------------------------------------------------------------------
 
 
