@@ -398,17 +398,6 @@ def test_predictions_that_depend_on_targets_are_refused():
         to_onnx(loss_net(LeakingLayerImpl))
 
 
-def test_only_what_the_output_needs_is_exported():
-    inp = bl.Input({"default": ("T", "B", 3), "targets": ("T", "B", 1), "mask": ("T", "B", 1)})
-    out, mask = bl.SoftmaxCE(name="Out"), bl.Mask()
-    inp >> bl.FullyConnected(4, "linear", name="Last") >> out - "loss" >> mask >> bl.Loss()
-    inp - "targets" >> bl.Clockwork(1) >> "targets" - out  # would be refused
-    inp - "mask" >> "mask" - mask
-    model = to_onnx(random_net(inp))
-    assert [info.name for info in model.graph.input] == ["default"]
-    assert operators(model) == ["MatMul", "Add", "Softmax", "Identity"]
-
-
 class WeighedLayerImpl(FormulaLayer):
     """A formula with a constant and an internal."""
 

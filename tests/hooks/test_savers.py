@@ -138,21 +138,15 @@ def test_no_value_is_missed_and_none_is_that_of_another_network(train, log, own,
     assert {scores[int(p)] for p in saver.parameters} == {max(seen)}
 
 
-class Waves(Hook):
-    """Logs values that rise and fall."""
-
-    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-        return update_nr * 7 % 11
-
-
 @pytest.mark.parametrize("log", [("epoch", 2), ("update", 2)])
 @pytest.mark.parametrize("own", [("epoch", 1), ("epoch", 3), ("update", 3)])
 def test_no_value_is_missed_after_a_run_is_resumed(train, batches, tmp_path, log, own):
-    values = Waves("score", *log)
-    saver = SaveBestNetwork("score", None, "max", None, *own)
+    values = GivenValues(*(number * 7 % 11 for number in range(21)), timescale=log[0])
+    values.interval = log[1]
+    saver = SaveBestNetwork("given.loss", None, "max", None, *own)
     save = SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", keep=99)
     whole = train(values, saver, save, epochs=5)
-    assert whole.logs.moments["score"].update > 0
+    assert whole.logs.moments["given"].update > 0
     for name in save.kept[2::5]:
         again = Trainer.resume(name)
         again.train(again.net, batches, valid=batches)

@@ -158,14 +158,6 @@ def test_the_bar_of_an_epoch_that_goes_on_begins_where_it_is(net, batches):
 PNG = b"\x89PNG\r\n"
 
 
-def test_plot(train, tmp_path):
-    file = tmp_path / "curves.png"
-    plotter = LogPlotter(["valid.total_loss", "rolling_training.total_loss"], file)
-    train(plotter, MonitorLoss("valid", name="valid"), epochs=1)
-    assert file.read_bytes().startswith(PNG)
-    assert list(tmp_path.iterdir()) == [file]
-
-
 def test_plot_of_one_log_into_a_file_named_like_the_hook(train, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     train(BokehVisualizer("rolling_training.total_loss", name="curves"), epochs=1)

@@ -27,7 +27,6 @@ from brainstorm.errors import (
 from brainstorm.files import read_run_file
 from brainstorm.hooks import (
     AverageWeights,
-    Hook,
     ModifyStepperAttribute,
     SaveBestNetwork,
     SaveCheckpoint,
@@ -52,7 +51,7 @@ from tests.runs import (
     train,
     whole_run,
 )
-from tests.trainings import LEARNING, STEPPERS, refused
+from tests.trainings import LEARNING, STEPPERS, Call, refused
 
 
 @pytest.fixture(autouse=True)
@@ -267,23 +266,14 @@ def test_another_network(run_file):
         train(Trainer.resume(run_file), make_network(), ITERATORS["minibatches"]())
 
 
-class SaveByHand(Hook):
-    """Saves the run within an epoch."""
-
-    role = "reader"
-
-    def __init__(self, filename, name=None):
-        super().__init__(name, "update")
-        self.filename = filename
-
-    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-        if update_nr == 2:
-            self.trainer.save_run(self.filename)
-
-
 def test_saving_by_hand(tmp_path):
+    def save(epoch_nr, update_nr, net):
+        if update_nr == 2:
+            hook.trainer.save_run(file)
+
     names, file = ("lstm", "noisy chunks", "float32"), str(tmp_path / "run.hdf5")
-    expected = outcome(*whole_run(*names, hooks=[SaveByHand(file)]))
+    hook = Call(save, role="reader")
+    expected = outcome(*whole_run(*names, hooks=[hook]))
     assert outcome(*resumed_run(file, names[1])) == expected
     with refused("save_run: expected to be called by a hook while"):
         make_trainer().save_run("run.hdf5")

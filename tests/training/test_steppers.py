@@ -540,7 +540,6 @@ def test_parts_of_a_step_are_of_their_kind(part, wrong, text):
         (SgdStepper(), "max_grad_norm", "SgdStepper: unknown attribute 'max_grad_norm'. Choices "
          "are: learning_rate, max_gradient_norm, loss_scaling, accumulation, groups. Did you mean "
          "'max_gradient_norm'?"),
-        (AdamStepper(), "momentum", "AdamStepper: unknown attribute 'momentum'. Choices are: "),
         (ParameterGroup("*"), "learning_rate", "ParameterGroup: unknown attribute 'learning_rate'. "
          "Choices are: paths, learning_rate_factor, "),
         (Trainer(SgdStepper()), "train_scorer", "Trainer: unknown attribute 'train_scorer'. "
@@ -552,8 +551,6 @@ def test_parts_of_a_step_are_of_their_kind(part, wrong, text):
         (Accuracy(), "type", "Accuracy: unknown attribute 'type'. Choices are: out_name, "),
         (NumpyHandler(), "compute", "NumpyHandler: compute is a method: call compute(...)."),
         (NumpyHandler(), "mro", "NumpyHandler: unknown attribute 'mro'. Choices are: dtype, "),
-        (Trainer(SgdStepper()), "add_hook", "Trainer: add_hook is a method: call add_hook(...)."),
-        (NumpyHandler(), "dtpe", "NumpyHandler: unknown attribute 'dtpe'. Choices are: dtype, "),
         (build("mlp", NumpyHandler()), "output_nam", "Network: unknown attribute 'output_nam'."),
     ],
     ids=lambda value: type(value).__name__,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 import threading
 import time
 
@@ -178,16 +176,6 @@ def test_the_debug_handler_runs_the_layers():
     assert stepper.traces == {}
 
 
-@pytest.mark.parametrize(
-    "copied", [copy.deepcopy, *(lambda s, p=p: pickle.loads(pickle.dumps(s, p)) for p in (0, 4))]
-)
-def test_copies_of_a_stepper_start_without_traces(copied):
-    stepper = SgdStepper(0.1)
-    train(network(), stepper, [batch(), batch()])
-    assert len(stepper.traces) == 1
-    assert copied(stepper).traces == {}
-
-
 def test_traces_that_were_not_used_for_long_are_dropped(monkeypatch):
     net, stepper = network(FullyConnected(3)), SgdStepper(0.1)
     train(net, stepper, [batch(T=1, B=20)])
@@ -224,15 +212,6 @@ def test_net_plan_does_nothing_but_with_a_debug_handler_the_passes(does_passes):
     assert (net.get("gradients") == 7).all() != does_passes
     for path, expected in before.items():
         assert np.array_equal(net.get(path), expected) or does_passes
-
-
-def test_a_step_that_fails_leaves_no_trace():
-    net, stepper = network(FullyConnected(4, name="Fails")), SgdStepper(0.1)
-    net.layers["Fails"].forward_pass = lambda *_: 1 / 0
-    with pytest.raises(ZeroDivisionError):
-        train(net, stepper, [batch()])
-    assert stepper.traces == {}
-    assert net.handler.running.trace is None
 
 
 @pytest.mark.parametrize("make", [NumpyHandler, NativeHandler])
