@@ -108,15 +108,6 @@ def drift(epoch_nr, update_nr, net):
     net.handler.fill(net.buffer.parameters, 99.0)
 
 
-@pytest.mark.parametrize(("log", "own"), [("epoch", "update"), ("update", "epoch")])
-def test_the_best_network_is_that_of_its_value_at_any_rhythm(train, log, own):
-    score = GivenValues(0.0, 1, 5, 3, 2, *[1] * 20, timescale=log)
-    saver = SaveBestNetwork("given.loss", criterion="max", timescale=own)
-    train(Call(drift, "drift", own), score, saver, epochs=4)
-    assert (saver.best_so_far, *set(saver.parameters)) == (5, 2)
-    assert saver.best_t == {"epoch": 1, "update": 8}[own]
-
-
 @pytest.mark.parametrize(
     ("log", "first"),
     [

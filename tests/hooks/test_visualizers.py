@@ -72,13 +72,6 @@ def final_bars(stream):
     return [line.rpartition("\r")[2] for line in stream.getvalue().split("\n") if line.strip()]
 
 
-def test_a_line_per_epoch_without_a_terminal(train, capsys):
-    train(ProgressBar(), epochs=3)
-    lines = capsys.readouterr().out.splitlines()
-    texts = [re.sub(r"in \d+\.\d\d s$", "in time", line) for line in lines]
-    assert texts == [f"Epoch {number}: 4 batches in time" for number in (1, 2, 3)]
-
-
 def test_the_time_of_an_epoch_is_that_of_all_its_batches(train, capsys):
     def slow(*args):
         time.sleep(0.1)
