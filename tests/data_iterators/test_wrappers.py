@@ -108,6 +108,14 @@ def test_tiny_numbers_are_no_error(name, dtype):
         di.channel_statistics(source(default=tiny), "default")
 
 
+def test_wrappers_nest():
+    cropped = di.RandomCrop(source(), {"default": (2, 3)})
+    wrapped = di.OneHot(di.Flip(di.Pad(cropped, {"default": 1})), {"targets": 4})
+    (batch,) = list(wrapped())
+    assert batch["default"].shape == (2, 6, 4, 5, 3)
+    assert wrapped.data_shapes == {"default": (4, 5, 3), "targets": (4,), "labels": (2,)}
+
+
 def test_own_iterators_can_be_wrapped_and_own_wrappers_define_transform():
     class Own(di.DataIterator):
         def __call__(self, handler=None):

@@ -319,24 +319,6 @@ def test_text_is_read_in_both_directions():
     np.testing.assert_allclose(run(model, {"default": other}), net.predict(other), **TOLERANCE)
 
 
-class SquashLayerImpl(bl.ExpressionLayer):
-    """A layer of a user."""
-
-    parameters = {"slope": ("...",)}
-
-    def formula(self, x, slope):
-        return fn.tanh(x * slope) + (x > 0)
-
-
-def test_formulas_of_users_are_exported_too():
-    net = net_of((3,), ConstructionWrapper.create(SquashLayerImpl), bl.FullyConnected(2))
-    model, back = check_everywhere(net, numbers(T, B, 3))
-    assert kinds(back) == kinds(net)
-    body = model.functions[0]
-    assert [node.op_type for node in body.node] == ["Mul", "Tanh", "Constant", "Greater", "Cast",
-                                                    "Add"]  # fmt: skip
-
-
 class PolarLayerImpl(bl.ExpressionLayer):
     """A layer of a user, with two outputs."""
 

@@ -10,13 +10,11 @@ import onnx.parser
 import onnxruntime
 import pytest
 
-import brainstorm as bs
 from brainstorm.errors import FileFormatError, NetworkValidationError
 from brainstorm.ext.onnx_exchange import from_onnx, load_onnx, to_onnx
 from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.handlers import NumpyHandler
-from brainstorm.training import AdamStepper
-from tests.trainings import make_trainer, takes_less_than
+from tests.trainings import takes_less_than
 
 RND = np.random.RandomState(0)
 
@@ -281,26 +279,6 @@ def test_a_model_computes_the_same_as_a_network_and_comes_back(name):
     arguments, weights, layers = MODELS[name]
     net = check(*arguments, **weights)
     assert layers is None or kinds(net) == layers
-
-
-def test_a_softmax_at_the_end_can_be_trained():
-    model = model_of(
-        """classifier (float[N, 2] pixels) => (float[N, 3] y) {
-            a = Gemm(pixels, W, b)
-            s = Softmax(a)
-            y = Identity(s)
-        }""",
-        W=[[0.5, 0.0, -1.0], [1.0, 0.5, -0.5]], b=[0.0, -0.5, 0.5],
-    )  # fmt: skip
-    net = imported(model)
-    assert net.input_names == ("default", "targets")
-    x = np.random.RandomState(0).normal(size=(1, 60, 2)).astype(np.float32)
-    np.testing.assert_allclose(net.predict(x)[0], run(model, x[0]), 1e-5)
-    targets = (x[..., :1] > 0) + (x[..., 1:] > 0).astype(float)
-    trainer = make_trainer(stepper=AdamStepper(0.1), epochs=30)
-    trainer.train(net, bs.data_iterators.Undivided(default=x, targets=targets))
-    losses = trainer.logs["rolling_training.total_loss"]
-    assert losses[-1] < 0.5 * losses[0]
 
 
 @pytest.mark.parametrize(
