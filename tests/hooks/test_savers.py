@@ -70,6 +70,7 @@ def test_logs_that_cannot_be_saved_do_not_keep_the_file(train, tmp_path):
 
 
 @pytest.mark.parametrize("in_file", [False, True])
+@pytest.mark.parametrize(("timescale", "length"), [("epoch", 1), ("update", 10)])
 @pytest.mark.parametrize(
     ("criterion", "values", "best"),
     [
@@ -78,22 +79,21 @@ def test_logs_that_cannot_be_saved_do_not_keep_the_file(train, tmp_path):
         ("max", [math.nan, 3.0, math.nan, 2.0], 2),
     ],
 )
-def test_save_best_network(net, tmp_path, in_file, criterion, values, best):
-    hook = SaveBestNetwork(
-        "valid.score", tmp_path / "best.hdf5" if in_file else None, criterion=criterion
-    )
+def test_save_best_network(net, tmp_path, in_file, timescale, length, criterion, values, best):
+    file = tmp_path / "best.hdf5" if in_file else None
+    hook = SaveBestNetwork("valid.score", file, criterion, timescale=timescale)
     hook.start(net, None, False, {})
     for epoch in range(1, 5):
         shift(net, epoch)
         hook(epoch, epoch * 10, net, None, logs_with(*values[:epoch]))
     assert hook.best_so_far == values[best - 1]
-    assert hook.best_t == best
+    assert hook.best_t == best * length
     hook.finalize(net, None, {})
     again = SaveBestNetwork("valid.score", hook.filename, criterion)
     again.set_state(hook.get_state())
     again.start(net, None, False, {})
     again(5, 50, net, None, logs_with(math.nan))
-    assert (again.best_so_far, again.best_t) == (values[best - 1], best)
+    assert (again.best_so_far, again.best_t) == (values[best - 1], hook.best_t)
     for each in (hook, again):
         loaded = each.load_best_network()
         assert isinstance(loaded, bs.Network)
