@@ -135,6 +135,16 @@ def test_so_does_one_of_every_stepper_with_all_parts_and_without(tmp_path, name,
         assert stepper.loss_scaling.scale == 16 * 2**4
 
 
+def test_every_update_can_be_resumed_and_that_again(tmp_path):
+    names = "dense", "cut", "float64"
+    expected = outcome(*whole_run(*names))
+    save = SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", keep=1000)
+    trainer, _ = whole_run(*names, hooks=[save])
+    for update in range(1, trainer.current_update_nr):
+        # the files behind this one were written anew, by the run that was resumed before
+        assert outcome(*resumed_run(tmp_path / f"run-{update}.hdf5", names[1])) == expected
+
+
 def test_in_a_fresh_process_that_a_signal_has_ended(tmp_path):
     names = "lstm", "noisy chunks", "float32"
     file = tmp_path / "run.hdf5"
