@@ -159,6 +159,12 @@ def test_unknown_iterator(hook, train):
         train(hook)
 
 
+def test_outside_of_a_trainer(net, batches):
+    hook = MonitorLoss("x")
+    hook.start(net, None, False, {"x": batches})
+    assert hook(0, 0, net, None, {}) == tools.evaluate(net, batches)
+
+
 def test_missing_data_are_named(net, batches):
     part = Undivided(default=np.zeros((1, 2, 3)))
     with pytest.raises(bs.errors.MissingDataError, match="targets") as caught:

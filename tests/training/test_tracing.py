@@ -210,6 +210,15 @@ def test_net_plan_does_nothing_but_with_a_debug_handler_the_passes(does_passes):
         assert np.array_equal(net.get(path), expected) or does_passes
 
 
+def test_a_step_that_fails_leaves_no_trace():
+    net, stepper = network(FullyConnected(4, name="Fails")), SgdStepper(0.1)
+    net.layers["Fails"].forward_pass = lambda *_: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        train(net, stepper, [batch_for()])
+    assert stepper.traces == {}
+    assert net.handler.running.trace is None
+
+
 @pytest.mark.parametrize("make", [NumpyHandler, NativeHandler])
 def test_a_long_sequence_takes_as_many_calls_as_a_short_one(make):
     net, counts = network(Lstm(3), Clockwork(2), handler=make(seed=1)), []
