@@ -172,6 +172,7 @@ def test_only_layers_with_a_number_have_a_parameter_and_a_wrong_spec_has_none():
             {"stepper__learning_rate": -1},
             r"rate: expected a number in \[0, 3.40282e\+38\], got -1",
         ),
+        ({"sped": "F1"}, "Invalid parameter 'sped'"),
     ],
 )
 def test_parameters_that_there_are_not(params, message):
