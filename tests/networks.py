@@ -48,7 +48,7 @@ def trainable(*hidden, handler=None, features=(4,)):
     return net
 
 
-def batch_for(T, B, seed=0):
+def batch_for(T=3, B=4, seed=0):
     """Return a random batch for a classifier."""
     rnd = np.random.default_rng(seed)
     return {"default": rnd.standard_normal((T, B, 4)), "targets": rnd.integers(0, 3, (T, B, 1))}

@@ -191,16 +191,6 @@ def test_a_batch_size_that_is_set_later_changes_the_number_of_batches():
     assert iterators[1].length == len(list(iterators[1]())) == 8
 
 
-# -- Online -------------------------------------------------------------------------------------
-
-
-def test_online_yields_single_sequences():
-    iterator = Online(default=numbered(30))
-    check_epochs(iterator, 30, 1, shuffle=True)
-    assert order_of(iterator()) != order_of(iterator())
-    assert order_of(Online(shuffle=False, default=numbered(3))()) == [[0], [1], [2]]
-
-
 # -- errors -------------------------------------------------------------------------------------
 
 X = np.zeros((2, 3, 1))

@@ -14,12 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brainstorm import Network
 from brainstorm.data_iterators import Hdf5Minibatches, Minibatches, load_data
 from brainstorm.errors import FileFormatError, IteratorValidationError
-from brainstorm.handlers import NumpyHandler
-from brainstorm.layers import FullyConnected, Input, Loss
-from brainstorm.training import SgdStepper
 from tests.data_iterators.iterating import (
     change_file,
     check_epochs,
@@ -28,7 +24,7 @@ from tests.data_iterators.iterating import (
     refused,
     threads,
 )
-from tests.trainings import Call, in_a_fork, make_trainer, needs_fork
+from tests.trainings import in_a_fork, needs_fork
 
 X = np.zeros((1, 2, 3))
 
@@ -198,22 +194,6 @@ def test_names_that_lead_to_no_file_are_refused_by_every_reader(tmp_path, link, 
     for read in (lambda: Hdf5Minibatches(name, default="x"), lambda: load_data(name)):
         with pytest.raises(error, match=text):
             read()
-
-
-def test_a_training_that_stops_leaves_no_thread(path):
-    def stop(epoch_nr, update_nr, net):
-        if update_nr == 13:
-            raise StopIteration("enough")
-
-    inp = Input({"default": ("T", "B", 2)})
-    inp >> FullyConnected(1) >> Loss()
-    net = Network.from_layer(inp, handler=NumpyHandler(np.float32))
-    net.initialize(0.0)
-    trainer = make_trainer(Call(stop), stepper=SgdStepper(0.0))
-    trainer.train(net, Hdf5Minibatches(path, 4, window=2, default="default"))
-    assert trainer.current_update_nr == 13
-    assert not threads()
-    assert not open_files(path)
 
 
 def test_a_copy_in_another_process_iterates_alike(path):

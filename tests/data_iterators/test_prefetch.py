@@ -66,16 +66,6 @@ def test_batches_and_states_are_those_of_the_wrapped_iterator():
         assert not threads()
 
 
-def test_an_epoch_that_is_left_takes_no_random_numbers_for_what_was_made_ahead():
-    plain, ahead = noisy(), Prefetch(noisy())
-    for iterator in (plain, ahead):
-        epoch = iterator()
-        next(epoch)
-        epoch.close()
-    np.testing.assert_equal(ahead.get_state()["iter"], plain.get_state())
-    assert values(ahead()) == values(plain())
-
-
 def test_two_epochs_at_a_time_take_turns():
     def by_turns(iterator):
         first, second = iterator(), iterator()

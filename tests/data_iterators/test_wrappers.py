@@ -261,12 +261,6 @@ def test_parts_of_sequences_are_changed_like_the_first(name, interrupts):
     assert not np.array_equal(seen[0], seen[-1])
 
 
-def test_flip_extremes_and_default():
-    assert np.array_equal(only(di.Flip(source(), {"default": 1})), IMAGES[..., ::-1, :])
-    assert np.array_equal(only(di.Flip(source(), {"default": 0})), IMAGES)
-    assert di.Flip(source()).prob_dict == {"default": 0.5}
-
-
 @pytest.mark.parametrize("size", [0, 1, 3, np.int64(2)])
 @pytest.mark.parametrize("value", [None, 0, 0.1])
 def test_pad(size, value):
@@ -443,12 +437,8 @@ def test_images_and_label_maps_are_not_mirrored_apart_by_default():
     with refused(f"^{re.escape(text)}$"):
         di.Flip(maps)
     assert set(di.Flip(maps, {"default": 0.5}).prob_dict) == {"default"}
-    assert di.Flip(di.Undivided(default=IMAGES, small=IMAGES[:, :, 1:])).prob_dict
-
-
-def test_images_are_the_default():
-    with refused("^Flip: unknown data name 'default'. Choices are: x"):
-        di.Flip(di.Undivided(x=IMAGES))
+    other = di.Undivided(default=IMAGES, small=IMAGES[:, :, 1:])
+    assert di.Flip(other).prob_dict == {"default": 0.5}
 
 
 @pytest.mark.parametrize(

@@ -319,24 +319,6 @@ def test_text_is_read_in_both_directions():
     np.testing.assert_allclose(run(model, {"default": other}), net.predict(other), **TOLERANCE)
 
 
-class SquashLayerImpl(bl.ExpressionLayer):
-    """A layer of a user."""
-
-    parameters = {"slope": ("...",)}
-
-    def formula(self, x, slope):
-        return fn.tanh(x * slope) + (x > 0)
-
-
-def test_formulas_of_users_are_exported_too():
-    net = net_of((3,), ConstructionWrapper.create(SquashLayerImpl), bl.FullyConnected(2))
-    model, back = check_everywhere(net, numbers(T, B, 3))
-    assert kinds(back) == kinds(net)
-    body = model.functions[0]
-    assert [node.op_type for node in body.node] == ["Mul", "Tanh", "Constant", "Greater", "Cast",
-                                                    "Add"]  # fmt: skip
-
-
 class PolarLayerImpl(bl.ExpressionLayer):
     """A layer of a user, with two outputs."""
 
@@ -396,17 +378,6 @@ def test_predictions_that_depend_on_targets_are_refused():
     text = r"'Out' \(Leaking\): expected predictions that do not depend on targets\.$"
     with pytest.raises(NetworkValidationError, match=text):
         to_onnx(loss_net(LeakingLayerImpl))
-
-
-def test_only_what_the_output_needs_is_exported():
-    inp = bl.Input({"default": ("T", "B", 3), "targets": ("T", "B", 1), "mask": ("T", "B", 1)})
-    out, mask = bl.SoftmaxCE(name="Out"), bl.Mask()
-    inp >> bl.FullyConnected(4, "linear", name="Last") >> out - "loss" >> mask >> bl.Loss()
-    inp - "targets" >> bl.Clockwork(1) >> "targets" - out  # would be refused
-    inp - "mask" >> "mask" - mask
-    model = to_onnx(random_net(inp))
-    assert [info.name for info in model.graph.input] == ["default"]
-    assert operators(model) == ["MatMul", "Add", "Softmax", "Identity"]
 
 
 class WeighedLayerImpl(FormulaLayer):

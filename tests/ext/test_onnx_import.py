@@ -10,13 +10,11 @@ import onnx.parser
 import onnxruntime
 import pytest
 
-import brainstorm as bs
 from brainstorm.errors import FileFormatError, NetworkValidationError
 from brainstorm.ext.onnx_exchange import from_onnx, load_onnx, to_onnx
 from brainstorm.ext.onnx_exchange._import import Importer
 from brainstorm.handlers import NumpyHandler
-from brainstorm.training import AdamStepper
-from tests.trainings import make_trainer, takes_less_than
+from tests.trainings import takes_less_than
 
 RND = np.random.RandomState(0)
 
@@ -145,20 +143,6 @@ MODELS = {
         numbers(3, 4), with_steps, without_steps,
         [("FullyConnected", "linear"), ("Elementwise", "rel"), "Expression",
          ("Elementwise", "tanh"), "Add", "Add", "Expression"], W=(4, 5), v=(5,),
-    ),
-    "nodes that no output needs are not read": row(
-        """head (float[N, 4] x) => (float[N, 3] y) {
-            a = MatMul(x, W)
-            b = MatMul(x, W)
-            c = Det(b)
-            d = Tanh(a)
-            y = Relu(a)
-        }""",
-        numbers(3, 4), with_steps, without_steps, [("FullyConnected", "rel")], W=(4, 3),
-    ),
-    "what comes in can go out": row(
-        "same (float[N, 3] x) => (float[N, 3] y) { y = Identity(x) }",
-        numbers(2, 3), with_steps, without_steps, ["NoOp"],
     ),
     "a softmax inside": row(
         """gates (float[N, 4] x) => (float[N, 4] y) {
@@ -297,26 +281,6 @@ def test_a_model_computes_the_same_as_a_network_and_comes_back(name):
     assert layers is None or kinds(net) == layers
 
 
-def test_a_softmax_at_the_end_can_be_trained():
-    model = model_of(
-        """classifier (float[N, 2] pixels) => (float[N, 3] y) {
-            a = Gemm(pixels, W, b)
-            s = Softmax(a)
-            y = Identity(s)
-        }""",
-        W=[[0.5, 0.0, -1.0], [1.0, 0.5, -0.5]], b=[0.0, -0.5, 0.5],
-    )  # fmt: skip
-    net = imported(model)
-    assert net.input_names == ("default", "targets")
-    x = np.random.RandomState(0).normal(size=(1, 60, 2)).astype(np.float32)
-    np.testing.assert_allclose(net.predict(x)[0], run(model, x[0]), 1e-5)
-    targets = (x[..., :1] > 0) + (x[..., 1:] > 0).astype(float)
-    trainer = make_trainer(stepper=AdamStepper(0.1), epochs=30)
-    trainer.train(net, bs.data_iterators.Undivided(default=x, targets=targets))
-    losses = trainer.logs["rolling_training.total_loss"]
-    assert losses[-1] < 0.5 * losses[0]
-
-
 @pytest.mark.parametrize(
     "nodes",
     ["s = MatMul(x, W) y = Softmax(x)", "s = MatMul(x, W) r = Floor(s) y = Softmax(r)"],
@@ -340,23 +304,16 @@ FORMULAS = ("Acosh", "Asinh", "Atan", "Ceil", "Celu", "Cos", "Cosh", "Floor", "R
     ("nodes", "layers"),
     [
         ("y = Elu <alpha = 0.5> (x)", ["Expression"]),
-        ("y = Elu(x)", [("Elementwise", "el")]),
         ("y = LeakyRelu <alpha = 0.2> (x)", ["Expression"]),
         ("y = Selu <alpha = 1.5> (x)", ["Expression"]),
-        ("y = Selu(x)", [("Elementwise", "selu")]),
-        ("y = Mish(x)", [("Elementwise", "mish")]),
-        ("y = HardSwish(x)", [("Elementwise", "hard_swish")]),
         ("y = HardSigmoid(x)", ["Expression"]),
-        ("y = HardSigmoid <alpha = 0.16666667, beta = 0.5> (x)", [("Elementwise", "hard_sigmoid")]),
         ("a = Abs(x) b = Sqrt(a) c = Neg(b) y = Exp(c)", None),
         ("a = Erf(x) b = Add(a, two) c = Reciprocal(b) y = Log(c)", None),
-        ("a = Sigmoid(x) y = Mul(x, a)", [("Elementwise", "silu")]),
         ("a = Sigmoid(x) b = Mul(x, a) y = Sub(b, a)", None),
         ("m = MatMul(x, W) a = Sigmoid(m) b = Mul(m, a) y = Sub(b, m)", None),
         ("a = Sub(x, two) b = Div(two, a) c = Mul(b, v) y = Sub(v, c)", None),
         ("a = Max(x, v) b = Min(a, two) y = Pow(b, two)", None),
         ("low = Constant <value = float {-0.5}> () y = Clip(x, low)", ["Expression"]),
-        ("y = Gelu(x)", [("Elementwise", "gelu")]),
         ("a = ReduceMean <keepdims = 1> (x, one) y = Sub(x, a)", None),
         ("a = ReduceMax <keepdims = 0> (x, one) b = Unsqueeze(a, one) y = Sub(x, b)", None),
         ("a, b = Split <axis = 1> (x, halves) y = Concat <axis = -1> (b, a)", None),
@@ -401,7 +358,6 @@ FORMULAS = ("Acosh", "Asinh", "Atan", "Ceil", "Celu", "Cos", "Cosh", "Floor", "R
             None,
         ),
         ("a = Sum(v, w, x) b = Max(two, v, a) y = Min(w, b, v)", None),
-        ("y = MatMul(x, W)", [("FullyConnected", "linear")]),
         ("a = MatMul(x, W) b = Add(two, a) y = Relu(b)", [("FullyConnected", "rel")]),
         ("a = MatMul(x, W) b = Add(a, two) c = Mul(a, b) y = Add(c, two)", None),
     ],
@@ -493,8 +449,6 @@ CUBE = "(float[N, 2, 3, 4, 5] x) => (float[N, 2, D, H, W] y)"
              " ceil_mode = 1, count_include_pad = 1> (x)", ["Padding", "Pooling2D"])
             for kernel, pads, strides in (
                 ([2, 2], [1, 1, 1, 1], [3, 4]),
-                ([3, 2], [1, 0, 1, 1], [2, 2]),
-                ([4, 3], [2, 2, 1, 2], [3, 3]),
                 ([2, 3], [1, 1, 1, 0], [3, 2]),
             )
         ),
@@ -518,10 +472,6 @@ CUBE = "(float[N, 2, 3, 4, 5] x) => (float[N, 2, D, H, W] y)"
         *((ODD, f'y = DepthToSpace <blocksize = 2, mode = "{mode}"> (x)', ["DepthToSpace"])
           for mode in ("CRD", "DCR")),
         (EVEN, "y = SpaceToDepth <blocksize = 2> (x)", ["SpaceToDepth"]),
-        (ODD, 'y = MaxPool <kernel_shape = [3, 2], auto_pad = "SAME_LOWER", strides = [2, 2]> (x)',
-         None),
-        (ODD, "y = AveragePool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x)", ["Pooling2D"]),
-        (NINE, "y = MaxPool <kernel_shape = [3], strides = [2], pads = [1, 1]> (x)", None),
         (NINE.replace("2, L", "C, L"), "a = Pad(x, all, infinite) y = Exp(a)",
          ["Reshape", "Padding", ("Elementwise", "exp"), "Reshape"]),
         (ODD, "y = Pad(x, less)", ["Slice", "Slice", "Padding"]),
@@ -715,25 +665,6 @@ def test_words(is_batch_first):
     assert kinds(net) == ["Embedding", ("Recurrent", "tanh")]
 
 
-def test_several_inputs_and_outputs():
-    model = model_of(
-        """two (float[N, 3] a, float[N, 4] b) => (float[N, 5] s, float[N, 7] t) {
-            p = MatMul(a, W1)
-            q = MatMul(b, W2)
-            s = Add(p, q)
-            t = Concat <axis = 1> (a, b)
-        }""",
-        W1=(3, 5), W2=(4, 5),
-    )  # fmt: skip
-    net = imported(model)
-    assert net.input_names == ("a", "b")
-    a, b = numbers(2, 3), numbers(2, 4)
-    data = {"a": a[None], "b": b[None]}
-    np.testing.assert_allclose(net.predict(data, "s.outputs.default")[0], run(model, a, b), 1e-5)
-    joined = net.predict(data, "t.outputs.default")[0]
-    np.testing.assert_array_equal(joined, np.concatenate([a, b], axis=1))
-
-
 def test_inputs_whose_names_are_no_identifiers_stay_apart():
     text = "two (float[N, 3] x_1, float[N, 3] b) => (float[N, 3] y) { y = Sub(x_1, b) }"
     model = model_of(text)
@@ -811,7 +742,6 @@ STEPS = "(float[T, B, 4] x) => (float[A, B, C] y)"
         (F4, "i = Cast <to = 7> (x) s = Squeeze(i) y = Mul(s, i)", "no layer makes whole numbers"),
         (F4, "y = ReduceMean(x)", "no layer reduces sequences, or time steps so, or with other"),
         (STEPS, "y = ReduceMin(x, i00)", "no layer reduces sequences, or time steps so"),
-        (F4, "y = ReduceMean(x, none)", "no layer reduces sequences, or time steps so"),
         (F4, "y = Gemm(x, V3, rows)", "no layer has a bias for each row of a batch"),
         (F4, "r = RandomNormal <shape = [4]> () y = Add(x, r)", "'r' .RandomNormal.: no layer dra"),
         (F4, "d, m = Dropout(x) z = Cast <to = 1> (m) y = Add(d, z)", "'d' .Dropout.: no layer "
@@ -913,7 +843,7 @@ def test_nodes_that_no_layer_computes_are_named(signature, nodes, message):
         "i00": [0], "i11": [1], "i22": [2], "half": [-1, 2], "steps": (5, 1, 4),
         "fifth": [5, -1], "nothing": np.float32(0),
         "all": [-1], "v3": (3,), "one": (1,), "K4": (2, 2, 1, 1, 1, 1),
-        "K1": (2, 4, 3), "i4": np.int64(4), "none": np.zeros(0, int), "rows": (3, 1),
+        "K1": (2, 4, 3), "i4": np.int64(4), "rows": (3, 1),
         "around": [0, 0, 1, 1, 0, 0, 1, 1], "gone": [0, 0, 0, -3, 0, 0, 0, -3],
         "endless": [0, 0, 2**62, 0, 0, 0, 0, 0], "huge": np.float32([1, 1, 2**40, 1]),
         "infinite": np.float32([1, 1, np.inf, np.nan]),

@@ -147,11 +147,6 @@ def test_what_is_no_function_of_the_parameters_is_refused():
             stepper.run()
 
 
-def test_a_step_is_refused_before_the_start():
-    with pytest.raises(TrainingError, match=r"^LbfgsStepper.run: expected start\(net\) before it"):
-        LbfgsStepper().run()
-
-
 def test_a_step_takes_back_what_another_stepper_has_set():
     net, minimizing, keeping = make_net(bl.BatchNorm(name="Norm")), LbfgsStepper(2), SgdStepper()
     keeping.groups = [ParameterGroup("Norm", keep_statistics=True)]

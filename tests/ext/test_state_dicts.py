@@ -39,26 +39,16 @@ def test_what_is_not_named_stays_and_what_is_not_used_is_returned(net):
     assert (net.get("Gru.parameters.Wr") == 0.25).all()
 
 
-def test_gates_are_taken_apart(net):
-    state = gru()
-    state["rnn.weight_ih_l0"][2:4] = 7  # r, z, n
-    state["rnn.bias_hh_l0"][4:] = 5
-    assert load_state_dict(net, state, {"Gru": "rnn"}) == []
-    values = {name: np.unique(array) for name, array in net.buffer.Gru.parameters.items()}
-    assert values.pop("Wz") == 7
-    assert values.pop("bRh") == 5
-    assert (values.pop("br"), values.pop("bz")) == (2, 2)  # both biases
-    assert values.pop("bh") == 1
-    assert set(values) == {"Wr", "Wh", "Rh", "Rr", "Rz"}
-    assert all(value == 1 for value in values.values())
-
-
 @pytest.mark.parametrize(
     ("layer", "stacked", "arrays"),
     [
         (bl.Lstm, "weight_ih", "Wi Wf Wz Wo"),
         (bl.Lstm, "weight_hh", "Ri Rf Rz Ro"),
-        (bl.Lstm, "bias_hh", "bi bf bz bo"),
+        *((bl.Lstm, f"bias_{part}", "bi bf bz bo") for part in ("ih", "hh")),
+        (bl.Gru, "weight_ih", "Wr Wz Wh"),
+        (bl.Gru, "weight_hh", "Rr Rz Rh"),
+        (bl.Gru, "bias_ih", "br bz bh"),
+        (bl.Gru, "bias_hh", "br bz bRh"),
         (bl.MultiHeadSelfAttention, "in_proj_weight", "Wq Wk Wv"),
         (bl.MultiHeadSelfAttention, "in_proj_bias", "bq bk bv"),
     ],

@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from brainstorm.hdf5 import DataSet, Group, MalformedError, open_hdf5
+from brainstorm.hdf5 import Group, MalformedError, open_hdf5
 from tests.hdf5.hostile import HOSTILE
 
 
@@ -152,11 +152,3 @@ def test_the_root_may_not_be_a_data_set(path):
     path.write_bytes(data)
     with pytest.raises(MalformedError, match="its root is not a group"):
         read(path)
-
-
-def test_no_more_than_the_package_writes_is_read_lazily(path):
-    write(path, {"x": np.arange(3)})
-    with path.open("rb") as stream:
-        root = open_hdf5(stream)
-        assert isinstance(root["x"], DataSet)
-        assert root["x"].shape == (3,)

@@ -9,6 +9,7 @@ from brainstorm.hooks.criteria import criterion_of
 from brainstorm.layers import FullyConnected, Input, Loss
 from brainstorm.scorers import Accuracy, Hamming, MeanSquaredError, Scorer
 from brainstorm.training import ReduceOnPlateau
+from tests.trainings import Call, given
 
 
 class Cost(Scorer):
@@ -23,19 +24,11 @@ class Mute(Scorer):
     pass
 
 
-class Values(hooks.Hook):
-    """Logs values under any names, as a monitor with its scorers would."""
-
-    def __init__(self, values, scorers=(), name="validation"):
-        super().__init__(name)
-        self.values, self.scorers = values, scorers
-
-    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-        return dict.fromkeys(names_of(self.scorers), self.values[epoch_nr])
-
-
-def names_of(scorers):
-    return [scorer.__name__ for scorer in scorers] or ["F1", "total_loss", "Accuracy"]
+def values_of(numbers, scorers=(), name="validation"):
+    """Return a hook that logs numbers under any names, as a monitor with its scorers would."""
+    names = [scorer.__name__ for scorer in scorers] or ["total_loss"]
+    log = Call(lambda epoch_nr, *_: dict.fromkeys(names, numbers[epoch_nr]), name, "epoch")
+    return given(log, scorers=scorers)
 
 
 LOGS = [
@@ -60,14 +53,14 @@ def test_hooks_know_what_is_better_from_the_log(train, name, scorers, criterion,
     saver = hooks.SaveCheckpoint(tmp_path / "run", best=f"validation.{name}")
     stopper = hooks.EarlyStopper(f"validation.{name}", patience=2)
     rate = hooks.ModifyStepperAttribute(ReduceOnPlateau(f"validation.{name}", 0.1, 0.5, 1))
-    trainer = train(Values(values, scorers), best, saver, stopper, rate, epochs=3)
+    trainer = train(values_of(values, scorers), best, saver, stopper, rate, epochs=3)
     assert trainer.stepper.learning_rate == {"min": 0.1, "max": 0.05}[criterion]
     assert best.best_so_far == {"min": 1.0, "max": 3.0}[criterion]
     assert saver.best_so_far == {"min": 1.0, "max": 3.0}[criterion]
     ended = trainer.logs.get("EarlyStopper")
     assert ended == {"min": None, "max": [f"validation.{name} was best 2 values ago"]}[criterion]
     trainer = train(
-        Values(values, scorers), hooks.StopAfterThresholdReached(f"validation.{name}", 2.5)
+        values_of(values, scorers), hooks.StopAfterThresholdReached(f"validation.{name}", 2.5)
     )
     assert trainer.current_epoch_nr == {"min": 0, "max": 1}[criterion]  # 2.0, and then 3.0
 
@@ -85,8 +78,8 @@ def test_training_scores_and_those_of_wrapped_hooks_are_known(train):
 
 
 def test_of_scorers_with_one_name_that_of_the_log_decides(train):
-    gains = Values([2.0, 3.0, 1.0], [Gain(name="score")], name="a")
-    costs = Values([2.0, 3.0, 1.0], [Cost(name="score")], name="b")
+    gains = values_of([2.0, 3.0, 1.0], [Gain(name="score")], name="a")
+    costs = values_of([2.0, 3.0, 1.0], [Cost(name="score")], name="b")
     most = hooks.SaveBestNetwork("a.score", name="most")
     least = hooks.SaveBestNetwork("b.score")
     train(gains, costs, most, least, epochs=2)

@@ -251,12 +251,6 @@ def test_the_script_is_a_page_of_its_own_and_browsers_are_told_to_do_nothing_els
     assert "Python" not in headers["Server"]
 
 
-def raw(page, request):
-    with socket.create_connection(("127.0.0.1", place_of(page)[0]), timeout=60) as s:
-        s.sendall(request)
-        return s.recv(1000)
-
-
 @pytest.mark.parametrize(
     "request_bytes",
     [
@@ -269,10 +263,13 @@ def raw(page, request):
 )
 def test_what_is_no_http_is_harmless(look, request_bytes, capsys):
     def both(page):
-        try:
-            answer = raw(page, request_bytes)
-        except ConnectionError:
-            answer = b""
+        answer = b""
+        with (
+            contextlib.suppress(ConnectionError),
+            socket.create_connection(("127.0.0.1", place_of(page)[0]), timeout=60) as connection,
+        ):
+            connection.sendall(request_bytes)
+            answer = connection.recv(1000)
         return answer, ask(page)[0]
 
     answer, status = look(both)

@@ -93,20 +93,6 @@ class GivenValues(Hook):
 
 
 @pytest.mark.parametrize(
-    ("first_epoch", "values", "epochs"),
-    [
-        (1, [0.0, 3, 2, 1, 1, 1, 1], 5),  # the value before the training is no rival
-        (1, [0.0, 3, 4, 5, 5, 5, 5], 3),
-        (3, [0.0, 1, 1, 5, 4, 4, 4], 6),
-        (9, [0.0, 1, 1, 5, 4, 4, 4], 6),
-    ],
-)
-def test_values_from_before_the_first_epoch_do_not_count(train, first_epoch, values, epochs):
-    stopper = EarlyStopper("given.loss", 2, first_epoch=first_epoch)
-    assert train(GivenValues(*values), stopper, epochs=6).current_epoch_nr == epochs
-
-
-@pytest.mark.parametrize(
     ("patience", "restore_best", "found"), [(2, True, 2), (2, False, 4), (5, True, 2)]
 )
 def test_the_best_network_is_restored_whichever_hook_stops(

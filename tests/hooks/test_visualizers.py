@@ -72,13 +72,6 @@ def final_bars(stream):
     return [line.rpartition("\r")[2] for line in stream.getvalue().split("\n") if line.strip()]
 
 
-def test_a_line_per_epoch_without_a_terminal(train, capsys):
-    train(ProgressBar(), epochs=3)
-    lines = capsys.readouterr().out.splitlines()
-    texts = [re.sub(r"in \d+\.\d\d s$", "in time", line) for line in lines]
-    assert texts == [f"Epoch {number}: 4 batches in time" for number in (1, 2, 3)]
-
-
 def test_the_time_of_an_epoch_is_that_of_all_its_batches(train, capsys):
     def slow(*args):
         time.sleep(0.1)
@@ -156,14 +149,6 @@ def test_the_bar_of_an_epoch_that_goes_on_begins_where_it_is(net, batches):
 # -- plots ---------------------------------------------------------------------------------------
 
 PNG = b"\x89PNG\r\n"
-
-
-def test_plot(train, tmp_path):
-    file = tmp_path / "curves.png"
-    plotter = LogPlotter(["valid.total_loss", "rolling_training.total_loss"], file)
-    train(plotter, MonitorLoss("valid", name="valid"), epochs=1)
-    assert file.read_bytes().startswith(PNG)
-    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_plot_of_one_log_into_a_file_named_like_the_hook(train, tmp_path, monkeypatch):

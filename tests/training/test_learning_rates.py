@@ -73,11 +73,6 @@ def test_nothing_is_changed():
     assert stepper.net is None
 
 
-def test_data_begin_anew_when_they_end():
-    search = find_learning_rate(network(), SgdStepper(), Undivided(**DATA), updates=7.0)
-    assert len(search.losses) == 7
-
-
 def test_weight_modifiers_act():
     net = network()
     net.set_weight_modifiers(FreezeValues())
@@ -91,7 +86,7 @@ def test_the_rate_grows_with_each_update_of_several_batches(batches):
     stepper = SgdStepper()
     stepper.accumulation = GradientAccumulation(batches)
     net, data = trainable(handler=NumpyHandler(np.float64)), Minibatches(10, False, **DATA)
-    search = find_learning_rate(net, stepper, data, updates=12)
+    search = find_learning_rate(net, stepper, data, updates=12.0)
     stepper.start(net)
     losses, given = [], (batch for _ in range(99) for batch in data())
     for rate in search.rates:

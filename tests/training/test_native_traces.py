@@ -9,7 +9,6 @@ from brainstorm.handlers import compiler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.handlers.native.calls import Call
 from brainstorm.handlers.native.library import load
-from brainstorm.initializers import Gaussian
 from brainstorm.layers import (
     BatchNorm,
     Clockwork,
@@ -23,10 +22,9 @@ from brainstorm.layers import (
     Pooling2D,
     Recurrent,
 )
-from brainstorm.network import Network
 from brainstorm.training import AdamStepper, MomentumStepper, SgdStepper
 from brainstorm.value_modifiers import ClipValues
-from tests.networks import classifier
+from tests.networks import trainable
 
 pytestmark = pytest.mark.skipif(
     not compiler.is_available() or load()[0] is None,
@@ -36,10 +34,7 @@ IMAGES = (6, 6, 2)
 
 
 def trace_of_step(stepper, hidden, shape):
-    net = Network.from_layer(
-        classifier(*hidden, features=shape), seed=3, handler=NativeHandler(seed=1)
-    )
-    net.initialize(Gaussian(0.3), seed=2)
+    net = trainable(*hidden, handler=NativeHandler(seed=1), features=shape)
     net.set_gradient_modifiers({"Projection": ClipValues(-1, 1)})
     rnd = np.random.default_rng(0)
     net.provide_external_data(

@@ -54,17 +54,14 @@ def test_every_bit_of_a_float_is_kept():
 @both
 def test_copies_are_their_own(numbers):
     values = numbers(100)
-    for duplicate in (NumberList.copy, copy.copy, copy.deepcopy, repickled):
+    ways = NumberList.copy, copy.copy, copy.deepcopy, lambda a: pickle.loads(pickle.dumps(a))
+    for duplicate in ways:
         found = NumberList(values)
         other = duplicate(found)
         found.append(values[0])
         other.append(values[1])
         assert found == [*values, values[0]]
         assert other == [*values, values[1]]
-
-
-def repickled(found):
-    return pickle.loads(pickle.dumps(found))
 
 
 def test_what_is_no_number_of_its_type():

@@ -38,10 +38,6 @@ def sharing():
     return trainable(FullyConnected(6), first, second)
 
 
-def batch(number):
-    return batch_for(3, 4, number)
-
-
 def values_of(net):
     return {path: net.get(path) for path in net.parameter_slices}
 
@@ -57,7 +53,7 @@ def train(stepper, net=None, count=6, before=lambda number: None):
     stepper.start(net)
     for number in range(count):
         before(number)
-        run_steps(net, stepper, [batch(number)])
+        run_steps(net, stepper, [batch_for(seed=number)])
     return values_of(net)
 
 
@@ -67,14 +63,6 @@ def grouped(stepper, *groups):
 
 def with_statistics(**options):
     return trainable(FullyConnected(6, "tanh", name="Dense"), BatchNorm(name="Norm"), **options)
-
-
-def test_slices_are_the_places_of_the_parameters():
-    net = network()
-    places = net.parameter_slices
-    assert sum(place.stop - place.start for place in places.values()) == net.parameters_size
-    for path, place in places.items():
-        assert np.array_equal(net.get("parameters")[place], net.get(path).ravel())
 
 
 # -- what a group is given ------------------------------------------------------------------------
@@ -177,7 +165,7 @@ def test_statistics_stay_and_are_used_where_the_group_says_so(frozen, keep_stati
     stepper.start(net)
     for group.keep_statistics in (True, False):
         before = statistics_of(net)
-        run_steps(net, stepper, [batch(9)])
+        run_steps(net, stepper, [batch_for(seed=9)])
         assert np.array_equal(before, statistics_of(net)) == group.keep_statistics
 
 
@@ -188,7 +176,7 @@ def statistics_of(net):
 def test_gradients_with_kept_statistics_are_those_of_the_pass():
     net = with_statistics()
     grouped(SgdStepper(0.0), ParameterGroup("Norm", keep_statistics=True)).start(net)
-    gradients = run_passes(net, batch(1))
+    gradients = run_passes(net, batch_for(seed=1))
     np.testing.assert_allclose(gradients, numerical_gradients(net), rtol=1e-6, atol=1e-9)
 
 
@@ -200,7 +188,7 @@ def test_each_of_two_steppers_decides_for_its_own_steps_whether_statistics_stay(
         stepper.start(net)
     for stepper in (keeping, keeping, following, keeping):
         before = statistics_of(net)
-        run_steps(net, stepper, [batch(9)])
+        run_steps(net, stepper, [batch_for(seed=9)])
         assert np.array_equal(before, statistics_of(net)) == (stepper is keeping)
 
 
@@ -212,7 +200,7 @@ def test_two_steppers_that_alternate_keep_their_traces():
     kept = []
     for _ in range(3):
         for stepper in steppers:
-            run_steps(net, stepper, [batch(9)])
+            run_steps(net, stepper, [batch_for(seed=9)])
         kept.append([id(trace) for s in steppers for trace in s._traces.kept.values()])
     assert len(kept[0]) == 2
     assert kept[0] == kept[1] == kept[2]
@@ -246,8 +234,8 @@ def test_what_is_unfrozen_begins_as_in_a_training_of_its_own(make, removes, repl
         for path in net.parameter_slices:
             if not path.startswith("Dense"):
                 other.handler.set_from_numpy(other.buffer[path], net.get(path))
-        run_steps(net, stepper, [batch(number)])
-        run_steps(other, fresh, [batch(number)])
+        run_steps(net, stepper, [batch_for(seed=number)])
+        run_steps(other, fresh, [batch_for(seed=number)])
         for path in ("Dense.parameters.W", "Dense.parameters.bias"):
             np.testing.assert_allclose(net.get(path), other.get(path), rtol=1e-9)
     again = make()
@@ -309,7 +297,7 @@ def test_groups_that_fit_nothing_are_refused_and_the_others_stay():
     with refused("unknown path of a parameter 'Dens'"):
         stepper.groups = [ParameterGroup("Lstm"), ParameterGroup("Dens")]
     assert [group.paths for group in stepper.groups] == ["Dense"]
-    run_steps(net, stepper, [batch(0)] * 3)
+    run_steps(net, stepper, [batch_for(seed=0)] * 3)
     assert np.array_equal(net.get("Dense.parameters.W"), first)
 
 

@@ -7,9 +7,9 @@ import signal
 
 import pytest
 
-from brainstorm.hooks import Hook, SaveCheckpoint, StopAfterEpoch
+from brainstorm.hooks import SaveCheckpoint, StopAfterEpoch
 from tests.runs import ITERATORS, make_network, make_trainer, outcome, resumed_run, train, whole_run
-from tests.trainings import Call, Spy, run_threads
+from tests.trainings import Call, Spy, given, run_threads
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
@@ -30,20 +30,6 @@ def send(update, *numbers, timescale="update"):
                 os.kill(os.getpid(), number)
 
     return Call(kill, "send", timescale)
-
-
-class AtTheEnd(Hook):
-    """Sends a signal to this process when the training has ended."""
-
-    def __init__(self, number):
-        super().__init__()
-        self.number = number
-
-    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-        """Nothing to log."""
-
-    def finalize(self, net, stepper, logs):
-        os.kill(os.getpid(), self.number)
 
 
 NAMES = "dense", "minibatches", "float32"  # four updates an epoch
@@ -80,7 +66,8 @@ def test_without_a_checkpoint_it_ends_too(tmp_path):
 
 
 def test_a_signal_after_the_last_update_is_logged_too():
-    trainer, _ = whole_run(*NAMES, hooks=[AtTheEnd(signal.SIGTERM)])
+    end = given(Call(None), finalize=lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    trainer, _ = whole_run(*NAMES, hooks=[end])
     assert trainer.logs["end"] == ["reached max_epochs=3"]
     assert trainer.logs["interrupted"] == ["received SIGTERM"]
 

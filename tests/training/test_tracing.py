@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 import threading
 import time
 
@@ -34,10 +32,6 @@ from tests.trainings import given, refused, run_steps, run_threads
 def network(*hidden, handler=None):
     hidden = hidden or (Lstm(5), Dropout(0.3), BatchNorm(), FullyConnected(4, "tanh"))
     return trainable(*hidden, handler=handler or NumpyHandler(seed=1))
-
-
-def batch(T=3, B=4, seed=0):
-    return batch_for(T, B, seed)
 
 
 def train(net, stepper, batches):
@@ -150,7 +144,7 @@ def test_bits_equal_direct_steps_with_changing_sizes_and_rates(check_both_ways, 
         net, stepper = make_network(), make_stepper()
         stepper.start(net)
         for i, (T, B) in enumerate([(3, 4), (2, 2), (5, 3)] * 4):
-            net.provide_external_data(batch(T, B, i))
+            net.provide_external_data(batch_for(T, B, i))
             if "learning_rate" in stepper.hyperparameters:
                 stepper.learning_rate = 0.1 / (i + 1)
             stepper.run()
@@ -163,7 +157,7 @@ def test_bits_equal_direct_steps_with_changing_sizes_and_rates(check_both_ways, 
 
 def test_a_layer_of_numpy_does_not_make_its_trace_invalid():
     net, stepper = network(FullyConnected(4), own(PlainNumpyLayerImpl, "Plain")), SgdStepper(0.1)
-    train(net, stepper, [batch()])
+    train(net, stepper, [batch_for()])
     trace = trace_of(stepper)  # the first step is the one that is traced
     assert [step.place for step in trace.steps if step.operation == "python"] == [
         "Plain, forward", "Plain, backward",
@@ -174,39 +168,29 @@ def test_a_layer_of_numpy_does_not_make_its_trace_invalid():
 
 def test_the_debug_handler_runs_the_layers():
     net, stepper = network(handler=DebugHandler(NumpyHandler())), SgdStepper(0.1)
-    train(net, stepper, [batch(), batch()])
+    train(net, stepper, [batch_for(), batch_for()])
     assert stepper.traces == {}
-
-
-@pytest.mark.parametrize(
-    "copied", [copy.deepcopy, *(lambda s, p=p: pickle.loads(pickle.dumps(s, p)) for p in (0, 4))]
-)
-def test_copies_of_a_stepper_start_without_traces(copied):
-    stepper = SgdStepper(0.1)
-    train(network(), stepper, [batch(), batch()])
-    assert len(stepper.traces) == 1
-    assert copied(stepper).traces == {}
 
 
 def test_traces_that_were_not_used_for_long_are_dropped(monkeypatch):
     net, stepper = network(FullyConnected(3)), SgdStepper(0.1)
-    train(net, stepper, [batch(T=1, B=20)])
+    train(net, stepper, [batch_for(T=1, B=20)])
     most = 10 * len(trace_of(stepper).steps)
     monkeypatch.setattr("brainstorm.network.tracing.MOST_STEPS", most)
     # The largest batch was the first: when memory grows, all traces are made anew.
-    run_steps(net, stepper, [batch(T=1, B=b) for b in (*range(1, 11), 3, 11, 12)])
+    run_steps(net, stepper, [batch_for(T=1, B=b) for b in (*range(1, 11), 3, 11, 12)])
     kept = [key[2] for key in stepper.traces]
     assert kept == [4, *range(5, 11), 3, 11, 12]
 
 
 def test_net_plan_lists_the_calls_of_both_passes():
     net = network()
-    expected = run_passes(net, batch())
+    expected = run_passes(net, batch_for())
     places = {step.place for step in net.plan().steps}
     assert {"Lstm, forward", "Lstm, backward", "Projection, backward"} <= places
     net.buffer.gradients[...] = 7.0
     net = network()
-    net.provide_external_data(batch())
+    net.provide_external_data(batch_for())
     net.plan().replay()
     np.testing.assert_array_equal(net.get("gradients"), expected)
     only_forward = {step.place for step in net.plan(training_pass=False).steps}
@@ -217,7 +201,7 @@ def test_net_plan_lists_the_calls_of_both_passes():
 def test_net_plan_does_nothing_but_with_a_debug_handler_the_passes(does_passes):
     handler = NumpyHandler(seed=1)
     net = network(handler=DebugHandler(handler) if does_passes else handler)
-    net.provide_external_data(batch())
+    net.provide_external_data(batch_for())
     before = {path: net.get(path) for path in ("parameters", *net.persistent_paths)}
     net.handler.fill(net.buffer.gradients, 7.0)
     assert "Projection, backward" in {step.place for step in net.plan().steps}
@@ -230,7 +214,7 @@ def test_a_step_that_fails_leaves_no_trace():
     net, stepper = network(FullyConnected(4, name="Fails")), SgdStepper(0.1)
     net.layers["Fails"].forward_pass = lambda *_: 1 / 0
     with pytest.raises(ZeroDivisionError):
-        train(net, stepper, [batch()])
+        train(net, stepper, [batch_for()])
     assert stepper.traces == {}
     assert net.handler.running.trace is None
 
@@ -239,7 +223,7 @@ def test_a_step_that_fails_leaves_no_trace():
 def test_a_long_sequence_takes_as_many_calls_as_a_short_one(make):
     net, counts = network(Lstm(3), Clockwork(2), handler=make(seed=1)), []
     for T in (300, 900):
-        net.provide_external_data(batch(T=T))
+        net.provide_external_data(batch_for(T=T))
         counts.append(len(net.plan().steps))
     assert counts[0] == counts[1]
 
@@ -247,7 +231,7 @@ def test_a_long_sequence_takes_as_many_calls_as_a_short_one(make):
 @pytest.mark.parametrize("make", [NumpyHandler, NativeHandler])
 def test_passes_in_many_threads_wait_for_each_other(make):
     net = network(Lstm(5), FullyConnected(4, "tanh"), handler=make(seed=1))
-    data = [batch(T, B)["default"] for T, B in [(3, 4), (6, 2), (1, 1)]]
+    data = [batch_for(T, B)["default"] for T, B in [(3, 4), (6, 2), (1, 1)]]
     expected, wrong = [net.predict(x) for x in data], []
 
     def serve(start):
@@ -265,7 +249,7 @@ def test_different_networks_run_side_by_side_on_one_handler():
 
     def run(seed):
         net = network(Lstm(5), FullyConnected(4, "tanh"), handler=handler)
-        results[seed] = train(net, SgdStepper(0.1), [batch(seed=i) for i in range(30)])
+        results[seed] = train(net, SgdStepper(0.1), [batch_for(seed=i) for i in range(30)])
 
     run("alone")
     run_threads(run, 4)
@@ -300,11 +284,11 @@ def replace_update_of_the_stepper(net, stepper):
 
 def test_a_stepper_is_started_again_for_arrays_of_another_kind():
     net, stepper = network(), SgdStepper(0.1)
-    train(net, stepper, [batch()])
+    train(net, stepper, [batch_for()])
     net.set_handler(DebugHandler(net.handler))
     with refused("SgdStepper.run: expected arrays of one kind since start(net), got those"):
-        run_steps(net, stepper, [batch()])
-    train(net, stepper, [batch()])
+        run_steps(net, stepper, [batch_for()])
+    train(net, stepper, [batch_for()])
 
 
 def replace_a_pass_of_a_layer(net, stepper):
@@ -332,7 +316,7 @@ CHANGES = {
     "attribute": lambda net, _: setattr(net.layers["Dropout"], "drop_prob", 0.1),
     "handler": change_handler,
     "deltas": lambda net, _: setattr(net, "keep_input_deltas", True),
-    "size": lambda net, _: net.provide_external_data(batch(T=9, B=9)),
+    "size": lambda net, _: net.provide_external_data(batch_for(T=9, B=9)),
     "loss scaling": lambda _, stepper: setattr(stepper.loss_scaling, "growth_interval", 1),
     "another limit": lambda _, stepper: setattr(stepper, "max_gradient_norm", 0.01),
     "no limit": lambda _, stepper: delattr(stepper, "max_gradient_norm"),
@@ -360,7 +344,7 @@ def test_what_changes_between_steps_is_seen(check_both_ways, name):
             if i == 4:
                 assert net.handler.replays
                 CHANGES[name](net, stepper)
-            run_steps(net, stepper, [batch(seed=i)])
+            run_steps(net, stepper, [batch_for(seed=i)])
         return np.append(net.get("parameters"), scaling.scale)
 
     check_both_ways(run)
@@ -368,7 +352,7 @@ def test_what_changes_between_steps_is_seen(check_both_ways, name):
 
 def test_a_scaling_that_is_deleted_no_longer_scales():
     net, stepper = network(FullyConnected(4)), given(SgdStepper(0.1), loss_scaling=LossScaling())
-    train(net, stepper, [batch()])
+    train(net, stepper, [batch_for()])
     del stepper.loss_scaling
     stepper.run()
     assert net.loss_scale is None
@@ -385,7 +369,7 @@ def test_methods_of_a_users_own_are_called_at_every_step(name, make):
     layer, calls = net.layers["Plain"], []
     original = layer.forward_pass
     layer.forward_pass = lambda *args: (calls.append(1), original(*args))
-    train(net, stepper, [batch(seed=i) for i in range(5)])
+    train(net, stepper, [batch_for(seed=i) for i in range(5)])
     assert getattr(stepper, name)._calls == len(calls) == 5
 
 
@@ -393,7 +377,7 @@ def test_a_method_that_a_stepper_was_given_is_called_at_every_step():
     net, stepper, calls = network(FullyConnected(4)), SgdStepper(0.1), []
     original = stepper.step
     stepper.step = lambda: (calls.append(1), original())
-    train(net, stepper, [batch(seed=i) for i in range(5)])
+    train(net, stepper, [batch_for(seed=i) for i in range(5)])
     assert len(calls) == 5
 
 
@@ -402,8 +386,8 @@ def test_a_method_that_a_stepper_was_given_is_called_at_every_step():
 def test_data_without_targets_are_no_batch_to_train_on(make, sequences):
     """Those of a prediction are zeros, and those of another batch size are anything."""
     net, stepper = network(FullyConnected(4)), make(0.1)
-    train(net, stepper, [batch()])
-    before, given = net.get("parameters"), batch(seed=1)
+    train(net, stepper, [batch_for()])
+    before, given = net.get("parameters"), batch_for(seed=1)
     if sequences == net.batch_size:
         net.predict(given["default"])
     part = np.repeat(given["default"][:, :1], sequences, axis=1)
@@ -429,9 +413,9 @@ def test_data_of_constant_size_stay_for_other_batches():
     inp.layer.layer_kwargs["out_shapes"]["fixed"] = (2,)
     inp - "fixed" >> Loss(name="Fixed")
     net, stepper = checked(inp, NumpyHandler()), SgdStepper(0.1)
-    net.provide_external_data({**batch(), "fixed": np.ones(2)})
+    net.provide_external_data({**batch_for(), "fixed": np.ones(2)})
     stepper.start(net)
-    net.provide_external_data(batch(B=7), all_inputs=False)
+    net.provide_external_data(batch_for(B=7), all_inputs=False)
     stepper.run()
     assert net.get_loss_values()["Fixed"] == 2
 
@@ -442,7 +426,7 @@ def test_what_needs_no_other_traces():
     stepper.groups = [group] = [ParameterGroup("Dense", learning_rate_factor=0.5)]
     stepper.start(net)
     for b in range(1, 30):
-        net.provide_external_data(batch(T=1, B=b))
+        net.provide_external_data(batch_for(T=1, B=b))
         for factor in (0.5, 0.25):
             group.learning_rate_factor = factor
             stepper.max_gradient_norm = 10 * factor
@@ -455,7 +439,7 @@ def test_what_needs_no_other_traces():
 def test_traces_are_kept_for_settings_that_return():
     net, stepper = network(FullyConnected(4, name="Dense")), SgdStepper(0.1)
     stepper.groups = [group] = [ParameterGroup("Dense")]
-    train(net, stepper, [batch()])
+    train(net, stepper, [batch_for()])
     first = trace_of(stepper)
     for limit, is_frozen in [(1.0, False), (1.0, True), (None, False)]:
         stepper.max_gradient_norm, group.frozen = limit, is_frozen
@@ -466,18 +450,18 @@ def test_traces_are_kept_for_settings_that_return():
 
 def test_traces_outlive_the_growth_of_scratch_memory():
     net, stepper = network(FullyConnected(4), handler=NativeHandler(seed=1)), SgdStepper(0.1)
-    train(net, stepper, [batch(B=4), batch(B=3)])
+    train(net, stepper, [batch_for(B=4), batch_for(B=3)])
     before, lane = dict(stepper.traces), net._buffer_manager.lane
     lane.workspace("formulas", 1)
     lane.workspace("formulas", 10**6)
-    run_steps(net, stepper, [batch(B=4), batch(B=3)])
+    run_steps(net, stepper, [batch_for(B=4), batch_for(B=3)])
     assert stepper.traces == before
 
 
 @pytest.mark.parametrize("disturb", ["deltas", "handler", "close"])
 def test_what_moves_memory_waits_for_passes(disturb):
     net = network(FullyConnected(16, "tanh"), handler=NumpyHandler(seed=1))
-    x = batch(T=2, B=5)["default"]
+    x = batch_for(T=2, B=5)["default"]
     expected, wrong, stop = net.predict(x), [], threading.Event()
 
     def serve():
@@ -511,7 +495,7 @@ def test_what_is_read_while_another_thread_trains_is_of_one_step():
     net.initialize(0)
     net.buffer.parameters[:] = 1.0
     stepper.start(net)
-    net.provide_external_data(batch())
+    net.provide_external_data(batch_for())
 
     def steps():
         for _ in range(300):
@@ -536,7 +520,7 @@ def test_a_stepper_that_steps_in_another_thread_is_read_between_steps(read):
     net, stepper = network(FullyConnected(3)), MomentumStepper()
     stepper.groups = [ParameterGroup("FullyConnected", learning_rate_factor=0.5)]
     stepper.start(net)
-    net.provide_external_data(batch())
+    net.provide_external_data(batch_for())
     is_within = threading.Event()
 
     def update():

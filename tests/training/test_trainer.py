@@ -24,7 +24,6 @@ from brainstorm.hooks import (
 from brainstorm.layers import FullyConnected, Input, SquaredError
 from brainstorm.scorers import Accuracy, MeanSquaredError
 from brainstorm.training import AdamStepper, Logs, SgdStepper, Trainer
-from brainstorm.value_modifiers import ClipValues
 from tests import trainings
 from tests.networks import wire_loss
 from tests.training.test_continuing import DATA, full_trainer
@@ -45,13 +44,6 @@ def test_it_learns(net, batches):
     assert rolling["total_loss"][-1] < 0.2 * rolling["total_loss"][0]
     assert rolling["Accuracy"][-1] == 1.0
     assert (trainer.current_epoch_nr, trainer.current_update_nr) == (30, 120)
-
-
-def test_weight_modifiers_are_applied(net, batches):
-    net.set_weight_modifiers({"Hidden": {"W": ClipValues(-0.01, 0.01)}})
-    make_trainer(epochs=1).train(net, batches)
-    assert np.abs(net.get("Hidden.parameters.W")).max() <= 0.01
-    assert np.abs(net.get("Projection.parameters.W")).max() > 0.01
 
 
 def test_hooks_fire_by_timescale_and_interval_and_once_before(net, batches):

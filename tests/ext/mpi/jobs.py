@@ -23,7 +23,6 @@ from brainstorm.ext.mpi import world
 from brainstorm.hooks import (
     AverageWeights,
     EarlyStopper,
-    Hook,
     MonitorScores,
     SaveBestNetwork,
     SaveCheckpoint,
@@ -157,19 +156,6 @@ def alone_after(options):
     return found
 
 
-class SetStepper(Hook):
-    """Sets one stepper after the other, in turn."""
-
-    role = "editor"
-
-    def __init__(self, steppers):
-        super().__init__()
-        self.steppers = itertools.cycle(steppers)
-
-    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
-        self.trainer.stepper = next(self.steppers)
-
-
 def other_steppers():
     """Train with steppers that are set before a training, and by a hook in it."""
     bs.global_rnd.set_seed(5)
@@ -177,8 +163,11 @@ def other_steppers():
     trainer, _ = make_trainer(1, synchronize_batch_norm=True, check_every=1)
     started = SgdStepper(0.2)
     started.start(net)  # alone
-    setter = SetStepper([MomentumStepper(0.2, 0.9), started])
-    for epochs, change in ((1, None), (2, None), (6, setter)):
+    steppers = itertools.cycle([MomentumStepper(0.2, 0.9), started])
+    set_next = Call(
+        lambda *_: setattr(trainer, "stepper", next(steppers)), "set", "epoch", "editor"
+    )
+    for epochs, change in ((1, None), (2, None), (6, set_next)):
         trainer.stepper = MomentumStepper(0.1, 0.9)
         if change:
             trainer.add_hook(change)

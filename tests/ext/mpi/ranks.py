@@ -15,16 +15,9 @@ from brainstorm import optional
 
 MPIEXEC = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}")
 
-#: What keeps a test from running here, else nothing.
-MISSING = ", ".join(
-    [
-        *([] if optional.has("mpi4py") else ["no mpi4py"]),
-        *([] if MPIEXEC else ["no mpiexec"]),
-    ]
-)
-
 needs_mpi = pytest.mark.skipif(
-    bool(MISSING), reason=f"{MISSING}: pip install 'brainstorm[mpi]' mpich"
+    not (MPIEXEC and optional.has("mpi4py")),
+    reason="no mpi4py or no mpiexec: pip install 'brainstorm[mpi]' mpich",
 )
 
 ROOT = Path(__file__).parents[3]
