@@ -64,22 +64,6 @@ def train(net, epochs=2, seed=1, hooks=()):
 
 
 @pytest.mark.parametrize("kind", THREADED)
-def test_networks_in_threads_of_their_own_compute_as_ever(kind):
-    seeds = [1, 2]
-    expected = [train(make_network(THREADED[kind]()), seed=seed) for seed in seeds]
-    nets = [make_network(THREADED[kind]()) for _ in seeds]
-    found = [b""] * len(seeds)
-    together = threading.Barrier(len(seeds))
-
-    def run(number):
-        together.wait()
-        found[number] = train(nets[number], seed=seeds[number])
-
-    run_threads(run, len(seeds))
-    assert found == expected
-
-
-@pytest.mark.parametrize("kind", THREADED)
 def test_a_network_goes_on_in_another_thread(kind):
     expected = make_network(THREADED[kind]())
     bits = [train(expected), train(expected)]
@@ -205,20 +189,6 @@ class Slow:
     def value(self):
         self.begins.set()
         return int(self.is_over.wait())
-
-
-@needs_fork
-def test_processes_save_runs_of_their_own(tmp_path):
-    net = make_network(HANDLERS["native"]())
-    names = ["child.hdf5", "parent.hdf5"]
-
-    def work(name):
-        return train(net, hooks=[SaveCheckpoint(tmp_path / name, timescale="update")])
-
-    assert in_a_fork(lambda: work(names[0])) == work(names[1])
-    runs = [Trainer.resume(tmp_path / name) for name in names]
-    assert runs[0].current_update_nr == runs[1].current_update_nr
-    np.testing.assert_array_equal(*(run.net.get("parameters") for run in runs))
 
 
 def train_and_tell(net, queue):

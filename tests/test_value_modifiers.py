@@ -249,17 +249,6 @@ def test_freeze_values_without_weights_freezes_those_that_it_finds_next():
     assert np.array_equal(apply(modifier, handler, [7.0, 8.0]), [7, 8])
 
 
-def test_freeze_values_remembers_in_its_description():
-    modifier = vm.FreezeValues()
-    assert get_description(modifier) == {"@type": "FreezeValues", "weights": None}
-    again = create_from_description(get_description(modifier))
-    handler = NumpyHandler(np.float64)
-    assert np.array_equal(apply(again, handler, [1.0, 2.0]), [1, 2])
-    assert get_description(again) == {"@type": "FreezeValues", "weights": [1.0, 2.0]}
-    again = create_from_description(get_description(again))
-    assert np.array_equal(apply(again, handler, [3.0, 4.0]), [1, 2])
-
-
 # -- errors -------------------------------------------------------------------------------------
 
 
