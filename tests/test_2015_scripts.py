@@ -1,4 +1,4 @@
-"""Files as a user of the 2015 release wrote them, run unchanged: scripts, layers, architectures."""
+"""Files as a user of the 2015 release wrote them, run unchanged: scripts, layers, networks."""
 
 import json
 import runpy
@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import brainstorm as bs
-from brainstorm.handlers import NumpyHandler
 from brainstorm.testing import check_layer, get_test_configurations, run_layer_tests
 from tests.networks import assert_gradients, chain, checked, run_passes, wire_input, wire_loss
 
@@ -27,23 +26,21 @@ def run(tmp_path, monkeypatch):
     return run_script
 
 
-# -- training scripts -----------------------------------------------------------------------------
+# -- a training script ----------------------------------------------------------------------------
 
-HEAD = """
+MNIST_PI = """
     #!/usr/bin/env python
     # coding=utf-8
     from __future__ import division, print_function, unicode_literals
     import os
     import h5py
     import brainstorm as bs
-    from brainstorm.data_iterators import Minibatches, OneHot
+    from brainstorm.data_iterators import Minibatches
     from brainstorm.initializers import Gaussian
 
     bs.global_rnd.set_seed(42)
     data_dir = os.environ.get('BRAINSTORM_DATA_DIR', '../data')
-"""
 
-MNIST_PI = """
     ds = h5py.File(os.path.join(data_dir, 'MNIST.hdf5'), 'r')['normalized_split']
     x_tr, y_tr = ds['training']['default'][:], ds['training']['targets'][:]
     x_va, y_va = ds['validation']['default'][:], ds['validation']['targets'][:]
@@ -87,7 +84,7 @@ def test_permutation_invariant_digits(run, tmp_path, capsys):
             images = 0.3 * rnd.randn(1, n, 28, 28, 1) + labels[..., None, None] - 5
             out[f"normalized_split/{split}/default"] = images
             out[f"normalized_split/{split}/targets"] = labels
-    names = run(HEAD + MNIST_PI)
+    names = run(MNIST_PI)
     logs = names["trainer"].logs
     assert len(logs["validation"]["Accuracy"]) == 4
     assert len(logs["rolling_training"]["total_loss"]) == 3
@@ -97,45 +94,6 @@ def test_permutation_invariant_digits(run, tmp_path, capsys):
     best = bs.Network.from_hdf5("best.hdf5")
     accuracy = bs.tools.evaluate(best, names["getter_va"], names["scorers"])["Accuracy"]
     assert accuracy == pytest.approx(max(logs["validation"]["Accuracy"]))
-
-
-HUTTER = """
-    ds = h5py.File(os.path.join(data_dir, 'HutterPrize.hdf5'), 'r')['split']
-    x_tr, y_tr = ds['training']['default'], ds['training']['targets']
-    x_va, y_va = ds['validation']['default'], ds['validation']['targets']
-
-    getter_tr = OneHot(Minibatches(5, default=x_tr, targets=y_tr, shuffle=False), {'default': 20})
-    getter_va = OneHot(Minibatches(5, default=x_va, targets=y_va, shuffle=False), {'default': 20})
-
-    network = bs.tools.create_net_from_spec('classification', 20, 20, 'L8')
-
-    trainer = bs.Trainer(bs.training.MomentumStepper(learning_rate=0.01, momentum=0.9))
-    trainer.add_hook(bs.hooks.ProgressBar())
-    scorers = [bs.scorers.Accuracy(out_name='Output.outputs.predictions')]
-    trainer.add_hook(bs.hooks.MonitorScores('valid_getter', scorers, timescale='update',
-                                            interval=3, name='validation'))
-    trainer.add_hook(bs.hooks.StopOnNan())
-    trainer.add_hook(bs.hooks.StopAfterEpoch(2))
-    trainer.train(network, getter_tr, valid_getter=getter_va)
-    print("Best validation loss:", min(trainer.logs["validation"]["total_loss"]))
-"""
-
-
-def test_recurrent_network_on_characters(run, tmp_path):
-    rnd = np.random.RandomState(0)
-    with h5py.File(tmp_path / "HutterPrize.hdf5", "w") as out:
-        for split, n in (("training", 20), ("validation", 5)):
-            characters = np.cumsum(rnd.randint(1, 3, (13, n, 1)), axis=0) % 20
-            out[f"split/{split}/default"] = characters[:-1]
-            out[f"split/{split}/targets"] = characters[1:]
-    names = run(HEAD + HUTTER)
-    losses = names["trainer"].logs["validation"]["total_loss"]
-    assert len(losses) == 3  # at updates 0, 3 and 6
-    assert losses[-1] < losses[0]
-    # outputs of recurrent layers have the context as their last row
-    assert names["network"].get("Lstm.outputs.default").shape[0] == 13
-    extracted = bs.tools.extract(names["network"], names["getter_va"], ["Lstm.internals.Fb"])
-    assert extracted["Lstm.internals.Fb"].shape == (13, 5, 8)
 
 
 # -- layers ---------------------------------------------------------------------------------------
@@ -243,27 +201,7 @@ def test_a_layer_with_parameters_is_right_wherever_it_stands(run, text):
     check_gradients(checked(wire_loss(inp, joint, bs.layers.SquaredError)))
 
 
-# -- architectures --------------------------------------------------------------------------------
-
-ARCHITECTURE = """
-{
-  "Input": {
-    "@type": "Input",
-    "out_shapes": {"default": ["T", "B", 4], "targets": ["T", "B", 1]},
-    "@outgoing_connections": {"default": ["Lstm", "Skip.default"], "targets": ["Out.targets"]}
-  },
-  "Lstm": {"@type": "Lstm", "size": 3, "@outgoing_connections": ["Joint"]},
-  "Skip": {"@type": "FullyConnected", "size": 2, "activation": "tanh",
-           "@outgoing_connections": {"default": ["Joint.default"],
-                                     "..parameters.W": ["Penalty.default"]}},
-  "Joint": {"@type": "FullyConnected", "size": 3, "activation": "linear",
-            "@outgoing_connections": ["Out"]},
-  "Out": {"@type": "SoftmaxCE", "@outgoing_connections": {"loss": ["Loss"]}},
-  "Loss": {"@type": "Loss", "@outgoing_connections": [], "importance": 2.0},
-  "Penalty": {"@type": "Loss", "@outgoing_connections": [], "importance": 0.1}
-}
-"""
-
+# -- network files --------------------------------------------------------------------------------
 
 SAVED = """
 {
@@ -317,18 +255,3 @@ def test_a_network_file_that_has_lost_parameters(tmp_path):
     text = r"net.hdf5' is of 2015: expected 22 parameters for its layers, got an array of shape "
     with pytest.raises(bs.errors.FileFormatError, match=rf"{text}\(21,\)\.$"):
         bs.Network.from_hdf5(tmp_path / "net.hdf5")
-
-
-def test_an_architecture_read_from_json(tmp_path):
-    architecture = json.loads(ARCHITECTURE)
-    net = bs.Network.from_architecture(architecture, handler=NumpyHandler(np.float64))
-    assert architecture == json.loads(ARCHITECTURE)
-    assert next(iter(net.layers)) == "Input"
-    assert net.layers["Joint"].in_shapes["default"].shape == ("T", "B", 5)
-    net.initialize({"Lstm": {"b*": 1.0}, "default": bs.initializers.Gaussian(0.5)}, seed=3)
-    assert (net.get("Lstm.parameters.bf") == 1).all()
-    assert_gradients(net)
-    assert set(net.get_loss_values()) == {"Loss", "Penalty", "total_loss"}
-    net.save_as_hdf5(tmp_path / "net.hdf5", comment="from JSON")
-    again = bs.Network.from_hdf5(str(tmp_path / "net.hdf5"))
-    np.testing.assert_array_equal(again.get("parameters"), net.get("parameters"))

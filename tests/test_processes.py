@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import multiprocessing
 import os
 import pickle
 import signal
@@ -23,7 +22,7 @@ from brainstorm.hooks import MonitorLoss, SaveCheckpoint, StopAfterEpoch
 from brainstorm.layers import BatchNorm, Dropout, FullyConnected, Lstm
 from brainstorm.training import MomentumStepper, SgdStepper, Trainer
 from tests.networks import trainable
-from tests.trainings import in_a_fork, make_trainer, needs_fork, run_threads
+from tests.trainings import in_a_fork, make_trainer, needs_fork
 
 HANDLERS = {
     "numpy": lambda: NumpyHandler(np.float32, seed=5),
@@ -61,16 +60,6 @@ def train(net, epochs=2, seed=1, hooks=()):
 
 
 # -- threads --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", THREADED)
-def test_a_network_goes_on_in_another_thread(kind):
-    expected = make_network(THREADED[kind]())
-    bits = [train(expected), train(expected)]
-    net, found = make_network(THREADED[kind]()), []
-    assert train(net) == bits[0]
-    run_threads(lambda _: found.append(train(net)), 1)
-    assert found == bits[1:]
 
 
 # -- processes ------------------------------------------------------------------------------------
@@ -189,26 +178,6 @@ class Slow:
     def value(self):
         self.begins.set()
         return int(self.is_over.wait())
-
-
-def train_and_tell(net, queue):
-    queue.put(train(net))
-
-
-@pytest.mark.parametrize("kind", HANDLERS)
-def test_a_spawned_process_gets_a_copy(kind):
-    expected, net = make_network(HANDLERS[kind]()), make_network(HANDLERS[kind]())
-    train(expected, epochs=1)
-    train(net, epochs=1)
-    context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    process = context.Process(target=train_and_tell, args=(net, queue))
-    process.start()
-    found = queue.get()
-    process.join()
-    bits = train(expected)
-    assert found == bits
-    assert train(net) == bits
 
 
 @pytest.mark.parametrize("kind", THREADED)
