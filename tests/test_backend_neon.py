@@ -429,6 +429,13 @@ def test_new_tensors_are_like_something_with_a_shape_and_copies(either):
 
 
 # -- trees and gradients ---------------------------------------------------------------------
+
+
+def test_a_shape_that_would_need_a_copy_is_refused(be):
+    with pytest.raises(ValidationError, match="without a copy|would copy"):
+        be.ones((3, 4)).T.reshape(12)
+
+
 def test_assignments_can_be_built_and_executed(either):
     x, out, tree = either.ones((2, 3)), either.zeros((2, 3)), None
     tree = OpTreeNode({"op": "assign", "shape": (2, 3)}, out, x + 1)

@@ -11,6 +11,7 @@ from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import (
     BrainstormError,
     DescriptionError,
+    HandlerValidationError,
     InitializationError,
     LayerValidationError,
     MissingDataError,
@@ -191,9 +192,12 @@ def net():
          r"data 'targets': expected T=3 as in data 'default', got T=2"),
         (lambda d: {**d, "targets": d["targets"] + 5}, LayerValidationError,
          r"layer 'Out' \(SoftmaxCE\), input 'targets'"),
+        (lambda d: {**d, "default": np.full_like(d["default"], np.nan)}, HandlerValidationError,
+         "NaN"),
     ],
 )  # fmt: skip
-def test_bad_data_is_refused_and_changes_nothing(net, spoil, error, message):
+def test_bad_data_is_refused_and_changes_nothing(spoil, error, message):
+    net = build("mlp")
     data = provide(net)
     before = {path: net.get(path) for path in ("Input.outputs.default", "Input.outputs.targets")}
     with pytest.raises(error, match=message):
