@@ -3,7 +3,6 @@
 import copy
 import gc
 import pickle
-import textwrap
 import weakref
 
 import numpy as np
@@ -34,45 +33,17 @@ def random(be, *shape, name=None, seed=0):
 
 # -- the examples of the guide ---------------------------------------------------------------
 
-IMPORTS = "from brainstorm.backend import Autodiff, OpTreeNode, Tensor, gen_backend\n"
 
-
-def run_script(text):
-    namespace = {}
-    exec(IMPORTS + textwrap.dedent(text), namespace)
-    return namespace
-
-
-def test_guide_creating_tensors():
-    names = run_script(
-        """
-        be = gen_backend(backend='cpu')
-        myTensor = be.zeros((100, 100))
-        import numpy as np
-        array_of_zeros = np.zeros((100, 100))
-        myTensor = be.zeros_like(array_of_zeros)
-        one = myTensor
-        myTensor = be.array(array_of_zeros)
-        two = myTensor
-        myTensor = be.empty((100, 100))
-        myTensor[:] = 0
-        three = myTensor
-        myTensor = be.empty((100, 100))
-        myTensor.fill(0.0)
-        four = myTensor
-        yourTensor = be.zeros((100, 100))
-        myTensor = yourTensor.copy(yourTensor)
-        myNumpyArray = myTensor.get()
-        f = 1/(1+be.exp(-1*myTensor))
-        fval = be.empty((100, 100)) # allocate space for output
-        fval[:] = f # execute the op-tree
-        """
-    )
-    for name in ("one", "two", "three", "four", "myTensor"):
-        assert isinstance(names[name], Tensor)
-        np.testing.assert_array_equal(names[name].get(), np.zeros((100, 100), np.float32))
-    assert isinstance(names["myNumpyArray"], np.ndarray)
-    np.testing.assert_array_equal(names["fval"].get(), np.full((100, 100), 0.5))
+def test_guide_creating_tensors(be):
+    zeros, filled, assigned, f = np.zeros((4, 4)), be.empty((4, 4)), be.empty((4, 4)), be.empty(4)
+    filled.fill(0.0)
+    assigned[:] = 0
+    others = be.zeros((4, 4)), be.zeros_like(zeros), be.array(zeros), assigned.copy(filled)
+    for x in (filled, assigned, *others):
+        assert isinstance(x, Tensor)
+        np.testing.assert_array_equal(x.get(), zeros)
+    f[:] = 1 / (1 + be.exp(-1 * filled[0]))
+    np.testing.assert_array_equal(f.get(), np.full(4, 0.5))
 
 
 def test_guide_creating_trees(be):
@@ -88,71 +59,31 @@ def test_guide_creating_trees(be):
     np.testing.assert_array_equal(out.get(), -3)
 
 
-def test_guide_autodiff(capsys):
-    names = run_script(
-        """
-        import numpy as np
-        be = gen_backend('cpu')
-        x0 = be.array(np.ones((3, 3)) * 1., name='x0')
-        x1 = be.array(np.ones((3, 3)) * 2., name='x1')
-        print('# example 0')
-        f = x0 * x0 + x0 * x1
-        ad = Autodiff(op_tree=f, be=be, next_error=None)
-        print(ad.get_grad_asnumpyarray([x0, x1])) # result is [2 * x0 + x1, x0]
-        first = ad.get_grad_asnumpyarray([x0, x1])
-
-        f = be.tanh((x0 * x1) + (x0 / x1))
-        ad = Autodiff(op_tree=f, be=be, next_error=None)
-        [x0_grad_op_tree, x1_grad_op_tree] = ad.get_grad_op_tree([x0, x1])
-        print(OpTreeNode.pp(x0_grad_op_tree))
-        print(OpTreeNode.pp(x1_grad_op_tree))
-        """
-    )
-    np.testing.assert_array_equal(names["first"], [np.full((3, 3), 4), np.full((3, 3), 1)])
-    printed = capsys.readouterr().out
-    assert printed.startswith("# example 0\n[array([[4., 4., 4.]")
-    assert "tanh((x0 * x1) + (x0 / x1))" in printed
-    z = np.tanh(2.5)
-    found = names["ad"].get_grad_asnumpyarray([names["x0"], names["x1"]])
-    np.testing.assert_allclose(found[0], np.full((3, 3), (1 - z * z) * 2.5), rtol=1e-5)
-    np.testing.assert_allclose(found[1], np.full((3, 3), (1 - z * z) * 0.75), rtol=1e-5)
+def test_guide_autodiff(be):
+    x0, x1 = be.array(np.full((3, 3), 1.0), name="x0"), be.array(np.full((3, 3), 2.0), name="x1")
+    ad = Autodiff(op_tree=x0 * x0 + x0 * x1, be=be, next_error=None)
+    found = ad.get_grad_asnumpyarray([x0, x1])  # 2 * x0 + x1, x0
+    np.testing.assert_array_equal(found, [np.full((3, 3), 4), np.full((3, 3), 1)])
+    ad = Autodiff(be.tanh((x0 * x1) + (x0 / x1)), be)
+    for tree in ad.get_grad_op_tree([x0, x1]):
+        assert "tanh((x0 * x1) + (x0 / x1))" in OpTreeNode.pp(tree)
+    slope = 1 - np.tanh(2.5) ** 2
+    expected = [np.full((3, 3), slope * 2.5), np.full((3, 3), slope * 0.75)]
+    np.testing.assert_allclose(ad.get_grad_asnumpyarray([x0, x1]), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("first", [0, 1, 4, 7])
-def test_guide_dynamic_trees(first, capsys):
-    names = run_script(
-        f"""
-        import numpy as np
-        np.random.seed(1)
-        be = gen_backend('cpu')
-        values = np.random.randint(10, size=(3, 3))
-        values[0, 0] = {first}
-        x0 = be.array(values, name='x0')
-        def my_loop(x):
-            y = be.zeros(OpTreeNode.shape(x), name='tensor-zero')
-            for _ in range(x.get()[0, 0]):
-                y = y + x
-            return y
-        def my_condition(x):
-            if x.get()[0, 0] % 2 == 0:
-                return be.sig(x)
-            else:
-                return be.tanh(x)
-        f = my_loop(x0) + my_condition(x0)
-        ad = Autodiff(f, be)
-        x0_grad_tree = ad.get_grad_op_tree([x0])[0]
-        print(x0.get())
-        print(OpTreeNode.pp(f))
-        print(OpTreeNode.pp(x0_grad_tree))
-        """
-    )
-    printed = capsys.readouterr().out
-    assert printed.startswith(str(names["values"]))
-    assert "tensor-zero" + " + x0)" * first in printed
-    x = names["values"].astype(np.float64)
-    z = np.tanh(x) if first % 2 else 1 / (1 + np.exp(-x))
+def test_guide_dynamic_trees(be, first):
+    x = be.array(np.array([[first, 5, 8], [9, 5, 0]]), name="x0")
+    f = be.zeros(OpTreeNode.shape(x), name="tensor-zero")
+    for _ in range(x.get()[0, 0]):
+        f = f + x
+    f = f + (be.tanh(x) if first % 2 else be.sig(x))
+    assert "tensor-zero" + " + x0)" * first in OpTreeNode.pp(f)
+    values = x.get().astype(np.float64)
+    z = np.tanh(values) if first % 2 else 1 / (1 + np.exp(-values))
     slope = 1 - z * z if first % 2 else z * (1 - z)
-    (found,) = names["ad"].get_grad_asnumpyarray([names["x0"]])
+    (found,) = Autodiff(f, be).get_grad_asnumpyarray([x])
     np.testing.assert_allclose(found, first + slope, rtol=1e-3, atol=1e-5)
 
 

@@ -8,12 +8,7 @@ import pytest
 from brainstorm.backend import Autodiff, OpTreeNode, gen_backend
 from brainstorm.backend.neon import NeonBackend, NeonTensor
 from brainstorm.errors import ValidationError
-from brainstorm.handlers import (
-    DebugHandler,
-    NativeHandler,
-    NumpyHandler,
-    PyCudaHandler,
-)
+from brainstorm.handlers import DebugHandler, NativeHandler, NumpyHandler, PyCudaHandler
 from tests import cudashim
 
 HANDLERS = {
@@ -434,21 +429,11 @@ def test_new_tensors_are_like_something_with_a_shape_and_copies(either):
 
 
 # -- trees and gradients ---------------------------------------------------------------------
-def test_views_assignments_and_gradients_on_every_handler(be):
-    x, w, y = random(be, 3, 4), random(be, 4, 2, seed=1), be.zeros((4, 3))
-    y[:, ::-1] = be.tanh(x.T)
-    np.testing.assert_allclose(y.get()[:, ::-1], np.tanh(x.get().T), rtol=1e-5)
-    y[1:3] = 2.0
-    assert (y.get()[1:3] == 2).all()
-    np.testing.assert_array_equal(x.reshape(4, 3)[1:].get(), x.get().reshape(4, 3)[1:])
+
+
+def test_a_shape_that_would_need_a_copy_is_refused(be):
     with pytest.raises(ValidationError, match="without a copy|would copy"):
-        x.T.reshape(12)
-    found = Autodiff(be.sum(be.tanh(be.dot(x, w))), be).get_grad_asnumpyarray([x, w])
-    slopes = 1 - np.tanh(x.get() @ w.get()) ** 2
-    for got, expected in zip(found, (slopes @ w.get().T, x.get().T @ slopes), strict=True):
-        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
-    assert Autodiff(be.dot(x, x.T), be).get_grad_asnumpyarray([x])[0].shape == (3, 4)
-    assert be.array(np.arange(3)).get().dtype == np.int64
+        be.ones((3, 4)).T.reshape(12)
 
 
 def test_assignments_can_be_built_and_executed(either):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from brainstorm import layers as bl
-from brainstorm.data_iterators import Minibatches, SequenceChunks, Undivided
+from brainstorm.data_iterators import SequenceChunks, Undivided
 from brainstorm.errors import NetworkValidationError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.hooks import MonitorLoss
@@ -14,7 +14,7 @@ from brainstorm.initializers import Gaussian
 from brainstorm.network import Network
 from brainstorm.tools import evaluate, run_network
 from brainstorm.training import SgdStepper
-from tests.networks import chain, forward, run_passes, wire_input, wire_loss
+from tests.networks import chain, checked, forward, run_passes, wire_input, wire_loss
 from tests.trainings import Call, make_trainer
 
 RND = np.random.RandomState(9)
@@ -39,21 +39,8 @@ def chunks(length: int = 3, **options) -> SequenceChunks:
     return SequenceChunks(length, shuffle=False, **{"batch_size": 2, **options, **DATA})
 
 
-def outputs_of_parts(net: Network, iterator: SequenceChunks) -> np.ndarray:
-    """Put the outputs of all parts of all batches together again."""
-    continues = [part.continues for part in iterator()]
-    batches: list[list[np.ndarray]] = []
-    for number in run_network(net, iterator()):
-        if not continues[number]:
-            batches.append([])
-        net.forward_pass()
-        batches[-1].append(net.get("Out.outputs.predictions"))
-    return np.concatenate([np.concatenate(arrays) for arrays in batches], axis=1)
-
-
 def whole_outputs(net: Network) -> np.ndarray:
-    net.provide_external_data(DATA)
-    net.forward_pass()
+    forward(net, data=DATA, training_pass=False)
     return net.get("Out.outputs.predictions")
 
 
@@ -68,8 +55,15 @@ HIDDEN = {
 @pytest.mark.parametrize("hidden", HIDDEN)
 def test_parts_give_what_whole_sequences_give(hidden: str, length: int) -> None:
     """Also where the last part is shorter, and the last batch smaller."""
-    net = over_time(*HIDDEN[hidden]())
-    np.testing.assert_allclose(outputs_of_parts(net, chunks(length)), whole_outputs(net))
+    net, batches = over_time(*HIDDEN[hidden]()), []
+    continues = [part.continues for part in chunks(length)()]
+    for number in run_network(net, chunks(length)()):
+        if not continues[number]:
+            batches.append([])
+        net.forward_pass()
+        batches[-1].append(net.get("Out.outputs.predictions"))
+    outputs = np.concatenate([np.concatenate(parts) for parts in batches], axis=1)
+    np.testing.assert_allclose(outputs, whole_outputs(net))  # which begin with zeros again
 
 
 def test_forward_passes_may_be_repeated(net: Network) -> None:
@@ -97,21 +91,6 @@ def test_other_data_and_handlers_in_between_do_not_disturb(net: Network, disturb
         found.append(net.get("Out.outputs.predictions"))
         disturb(net)
     np.testing.assert_allclose(np.concatenate(found), whole_outputs(net), 1e-12)
-
-
-def test_ordinary_batches_start_from_zeros(net: Network) -> None:
-    expected = whole_outputs(net)
-    list(run_network(net, chunks()()))
-    np.testing.assert_array_equal(whole_outputs(net), expected)
-    for _ in run_network(net, Minibatches(5, shuffle=False, **DATA)()):
-        net.forward_pass()
-        np.testing.assert_array_equal(net.get("Out.outputs.predictions"), expected)
-
-
-def test_evaluation_of_parts_is_that_of_whole_sequences(net: Network) -> None:
-    whole = evaluate(net, Undivided(**DATA))["total_loss"]
-    parts = evaluate(net, chunks(1, batch_size=5))["total_loss"]
-    np.testing.assert_allclose(parts * 7, whole)  # losses are summed over the time of a batch
 
 
 def test_training_in_parts(net: Network) -> None:
@@ -170,12 +149,14 @@ def test_the_memory_of_the_state_is_used_again(net: Network) -> None:
     assert addresses[1] == addresses[2] == addresses[3] != []
 
 
-def read_only(array: np.ndarray) -> np.ndarray:
-    return np.frombuffer(array.tobytes()).reshape(array.shape)
-
-
 @pytest.mark.parametrize(
-    "change", [read_only, lambda array: array.astype(int), lambda array: array.astype(">f8")]
+    "change",
+    [
+        lambda array: np.frombuffer(array.tobytes()).reshape(array.shape),
+        lambda array: array.astype(int),
+        lambda array: array.astype(">f8"),
+    ],
+    ids=["read-only", "integers", "other bytes"],
 )
 def test_a_state_from_a_file_is_replaced_where_it_cannot_be_written(net: Network, change) -> None:
     """Its memory may be mapped, or of another type."""
@@ -200,12 +181,9 @@ def test_a_context_to_write_to_that_is_none(net: Network) -> None:
 
 
 def linear_behind(*layers) -> Network:
-    last = chain(
-        bl.Input({"default": ("T", "B", 2)}), *layers, bl.FullyConnected(1, "linear", "Out")
-    )
-    network = Network.from_layer(last, handler=NumpyHandler(float))
-    network.initialize(Gaussian(1.0), seed=2)
-    return network
+    inp = bl.Input({"default": ("T", "B", 2)})
+    chain(inp, *layers, bl.FullyConnected(1, "linear", "Out"))
+    return checked(inp, NumpyHandler(float))
 
 
 def outputs_and_warnings(net: Network, caplog, **options) -> tuple[np.ndarray, list[str]]:
@@ -260,8 +238,7 @@ def test_the_loss_of_ctc_is_one_but_not_its_predictions_alone(caplog):
     inp, ctc = bl.Input({"default": ("T", "B", 2), "labels": ("T", "B", 1)}), bl.CTC(name="Ctc")
     inp >> bl.Lstm(4) >> ctc - "loss" >> bl.Loss()
     inp - "labels" >> "labels" - ctc
-    net = Network.from_layer(inp, handler=NumpyHandler(float))
-    net.initialize(Gaussian(1.0), seed=2)
+    net = checked(inp, NumpyHandler(float))
     expected, state = net.predict(DATA["default"], "Ctc.outputs.predictions"), []
     for start in (0, 2, 4):
         part = {"default": DATA["default"][start : start + 2]}

@@ -197,12 +197,6 @@ def test_an_unknown_class_is_refused_with_near_misses():
         create_from_description({"@type": "Animla"})
 
 
-def test_a_description_never_runs_code():
-    for name in ("os.system", "print", "object", "builtins.eval", "Describable()"):
-        with pytest.raises(UnknownTypeError):
-            create_from_description({"@type": name})
-
-
 # -- the registry -------------------------------------------------------------------------------
 
 

@@ -31,20 +31,29 @@ def load(tmp_path, monkeypatch):
     return load_example
 
 
-#: Example to other constants, what its result is above, and what it prints.
+#: Example to other constants, what holds of its result, and what it prints.
 PROMISES = {
-    "custom_layer": ({"EPOCHS": 10}, 0.95, "gradients equal central differences"),
-    "digits_mlp": ({}, 0.95, "longest row of Hidden_1.parameters.W: 2.00"),
-    "exchange_weights": ({}, 0, "no layer for: ['unrelated.weight']"),
-    "expression_layer": ({}, 0.95, "backward pass: ['tanh_1', 'sig_2']"),
-    "gestures": ({"EPOCHS": 6}, 0.95, "a new "),
-    "grid_search": ({"EPOCHS": 10, "SPECS": ["F10", "F20 D0.2"]}, 0.9, ""),
-    "unet": ({"TRAINING": 300, "HELD_OUT": 50, "EPOCHS": 4}, 0.5, "intersection over union: "),
+    "custom_layer": ({"EPOCHS": 10}, lambda x: x > 0.95, "gradients equal central differences"),
+    "digits_mlp": ({}, lambda x: x > 0.95, "longest row of Hidden_1.parameters.W: 2.00"),
+    "exchange_weights": ({}, lambda x: x > 0, "no layer for: ['unrelated.weight']"),
+    "expression_layer": ({}, lambda x: x > 0.95, "backward pass: ['tanh_1', 'sig_2']"),
+    "gestures": ({"EPOCHS": 6}, lambda x: x > 0.95, "a new "),
+    "grid_search": ({"EPOCHS": 10, "SPECS": ["F10", "F20 D0.2"]}, lambda x: x > 0.9, ""),
+    "lbfgs": ({"PASSES": 200, "STEPS": 5}, lambda x: x[0] < 0.1 * x[1], ""),
+    "mpi_digits": ({"EPOCHS": 3}, lambda x: x["validation.Accuracy"][-1] > 0.7, ""),
+    "onnx_models": ({"EPOCHS": 2}, lambda x: x[0] < 1e-5 < 0.8 < x[1] < x[2], "'Transpose': 2"),
+    "optuna_search": (
+        {"TRIALS": 3, "EPOCHS": 2},
+        lambda x: x[0] < 1.5 and set(x[1]) == {"size", "learning_rate"},
+        "",
+    ),
+    "unet": (
+        {"TRAINING": 300, "HELD_OUT": 50, "EPOCHS": 4},
+        lambda x: x > 0.5,
+        "intersection over union: ",
+    ),
 }
-OTHERS = """
-char_lstm char_transformer digits_cnn lbfgs mpi_digits number_words onnx_models optuna_search
-resume xor
-"""
+OTHERS = "char_lstm char_transformer digits_cnn number_words resume xor"
 
 
 def test_all_examples_are_tested_here_and_documented():
@@ -58,9 +67,10 @@ def test_all_examples_are_tested_here_and_documented():
 
 @pytest.mark.parametrize("name", PROMISES)
 def test_an_example_reaches_what_it_promises(load, name, tmp_path, capsys):
-    constants, least, said = PROMISES[name]
+    constants, holds, said = PROMISES[name]
     example = load(name, **constants)
-    assert example.main() > least
+    found = example.main()
+    assert holds(found), found
     printed = capsys.readouterr().out
     assert said in printed
     for gesture in example.NAMES if name == "gestures" else ():
@@ -75,18 +85,6 @@ def test_xor(load, capsys):
     printed = capsys.readouterr().out
     assert "1 xor 0 = 0.9" in printed
     assert "W        (4, 2)     float32[4, 2]     32 B" in printed
-
-
-def test_onnx_models(load, capsys):
-    difference, before, after = load("onnx_models", EPOCHS=2).main()
-    assert difference < 1e-5
-    assert 0.8 < before < after
-    assert "'Transpose': 2" in capsys.readouterr().out
-
-
-def test_lbfgs(load):
-    lbfgs, adam = load("lbfgs", PASSES=200, STEPS=5).main()
-    assert lbfgs < 0.1 * adam
 
 
 def test_digits_cnn(load, tmp_path):
@@ -157,17 +155,6 @@ def test_resume(load, capsys):
     assert printed[0] == "ended after 45 updates: received SIGINT"
     assert printed[1] == "ended after 54 updates: reached max_epochs=3"
     assert printed[2].split()[3:] == printed[3].split()[1:]
-
-
-def test_mpi_digits_in_one_process(load):
-    logs = load("mpi_digits", EPOCHS=3).main()
-    assert logs["validation.Accuracy"][-1] > 0.7
-
-
-def test_optuna_search_in_one_process(load):
-    loss, best = load("optuna_search", TRIALS=3, EPOCHS=2).main()
-    assert loss < 1.5
-    assert set(best) == {"size", "learning_rate"}
 
 
 def test_the_notebook_computes_by_hand_what_the_network_does():

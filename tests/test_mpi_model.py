@@ -11,11 +11,6 @@ from benchmarks.mpi_model import FABRICS, Fabric, allreduce, efficiency, fit, st
 FABRIC = Fabric("test", alpha=1e-5, beta=1e-9, gamma=1e-10)
 
 
-def test_a_rank_alone_sends_nothing():
-    assert allreduce(FABRIC, 1, 1e6) == 0
-    assert step(FABRIC, 1, 1000, 0.25) == 0.25
-
-
 def test_the_shorter_algorithm_is_taken():
     assert allreduce(FABRIC, 8, 8) == pytest.approx(3 * (1e-5 + 1.1e-9 * 8))
     assert allreduce(FABRIC, 8, 1e8) == pytest.approx(6e-5 + 7 / 8 * 2.1e-9 * 1e8)

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from brainstorm import data_iterators as di
 from brainstorm import layers as bl
-from brainstorm.errors import TrainingError
 from brainstorm.handlers import NumpyHandler
-from brainstorm.hooks import MonitorScores, SaveCheckpoint
 from brainstorm.initializers import Gaussian
 from brainstorm.network import Network
 from brainstorm.scorers import Accuracy
 from brainstorm.tools import evaluate
-from brainstorm.training import AdamStepper, Trainer
-from tests.networks import run_passes
-from tests.trainings import make_trainer
+from tests.networks import forward, run_passes
 
 T, N = 7, 6
 RND = np.random.RandomState(6)
@@ -102,18 +96,9 @@ def test_gradients_come_from_the_parts_in_which_sequences_end() -> None:
     np.testing.assert_allclose(total, whole.get("FullyConnected.gradients.W"))
 
 
-def test_a_training_learns_labels_of_sequences() -> None:
-    net = classifier()
-    monitor = MonitorScores("valid", [Accuracy()], name="valid")
-    trainer = make_trainer(monitor, stepper=AdamStepper(0.1), epochs=20)
-    trainer.train(net, ITERATORS["BucketedMinibatches"], valid=ITERATORS["Undivided"])
-    assert trainer.logs["valid.Accuracy"][-1] == 1.0
-
-
 def test_rows_of_a_network_are_those_of_steps_or_of_sequences() -> None:
     net = classifier()
-    net.provide_external_data(DATA)
-    net.forward_pass()
+    forward(net, data=DATA, training_pass=False)
     steps = net.get("Lstm.outputs.default")[:T]  # without the context
     np.testing.assert_array_equal(net.get_rows("Lstm.outputs.default"), steps.reshape(T * N, 4))
     assert net.get_rows("Out.outputs.predictions").shape == (N, 2)
@@ -127,23 +112,3 @@ def test_rows_of_a_network_may_be_pixels() -> None:
     for by_pixel, features in ((False, 60), (True, 3)):
         rows = net.get_rows("Input.outputs.default", by_pixel)
         np.testing.assert_allclose(rows, x.reshape(-1, features), rtol=1e-6)
-
-
-def test_a_training_in_parts_is_resumed_in_the_middle_of_a_sequence(tmp_path: Path) -> None:
-    def train(trainer: Trainer, net: Network) -> np.ndarray:
-        parts = di.SequenceChunks(3, 4, **DATA, **WHOLE)
-        parts.rnd.set_seed(1)
-        trainer.train(net, parts)
-        return net.get("parameters")
-
-    save = SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", keep=99)
-    trainer = make_trainer(save, stepper=AdamStepper(0.05), epochs=2)
-    expected = train(trainer, classifier(with_ends=True))
-    for update in (1, 2, 5):
-        resumed = Trainer.resume(tmp_path / f"run-{update}.hdf5")
-        np.testing.assert_array_equal(train(resumed, resumed.net), expected)
-
-
-def test_a_network_without_an_input_for_the_ends_is_told(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match=r"or add it to the out_shapes of the Input layer\.$"):
-        make_trainer(epochs=1).train(classifier(), di.SequenceChunks(3, **DATA, **WHOLE))

@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import multiprocessing
 import os
 import pickle
 import signal
@@ -23,7 +22,7 @@ from brainstorm.hooks import MonitorLoss, SaveCheckpoint, StopAfterEpoch
 from brainstorm.layers import BatchNorm, Dropout, FullyConnected, Lstm
 from brainstorm.training import MomentumStepper, SgdStepper, Trainer
 from tests.networks import trainable
-from tests.trainings import in_a_fork, make_trainer, needs_fork, run_threads
+from tests.trainings import in_a_fork, make_trainer, needs_fork
 
 HANDLERS = {
     "numpy": lambda: NumpyHandler(np.float32, seed=5),
@@ -61,32 +60,6 @@ def train(net, epochs=2, seed=1, hooks=()):
 
 
 # -- threads --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", THREADED)
-def test_networks_in_threads_of_their_own_compute_as_ever(kind):
-    seeds = [1, 2]
-    expected = [train(make_network(THREADED[kind]()), seed=seed) for seed in seeds]
-    nets = [make_network(THREADED[kind]()) for _ in seeds]
-    found = [b""] * len(seeds)
-    together = threading.Barrier(len(seeds))
-
-    def run(number):
-        together.wait()
-        found[number] = train(nets[number], seed=seeds[number])
-
-    run_threads(run, len(seeds))
-    assert found == expected
-
-
-@pytest.mark.parametrize("kind", THREADED)
-def test_a_network_goes_on_in_another_thread(kind):
-    expected = make_network(THREADED[kind]())
-    bits = [train(expected), train(expected)]
-    net, found = make_network(THREADED[kind]()), []
-    assert train(net) == bits[0]
-    run_threads(lambda _: found.append(train(net)), 1)
-    assert found == bits[1:]
 
 
 # -- processes ------------------------------------------------------------------------------------
@@ -205,40 +178,6 @@ class Slow:
     def value(self):
         self.begins.set()
         return int(self.is_over.wait())
-
-
-@needs_fork
-def test_processes_save_runs_of_their_own(tmp_path):
-    net = make_network(HANDLERS["native"]())
-    names = ["child.hdf5", "parent.hdf5"]
-
-    def work(name):
-        return train(net, hooks=[SaveCheckpoint(tmp_path / name, timescale="update")])
-
-    assert in_a_fork(lambda: work(names[0])) == work(names[1])
-    runs = [Trainer.resume(tmp_path / name) for name in names]
-    assert runs[0].current_update_nr == runs[1].current_update_nr
-    np.testing.assert_array_equal(*(run.net.get("parameters") for run in runs))
-
-
-def train_and_tell(net, queue):
-    queue.put(train(net))
-
-
-@pytest.mark.parametrize("kind", HANDLERS)
-def test_a_spawned_process_gets_a_copy(kind):
-    expected, net = make_network(HANDLERS[kind]()), make_network(HANDLERS[kind]())
-    train(expected, epochs=1)
-    train(net, epochs=1)
-    context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    process = context.Process(target=train_and_tell, args=(net, queue))
-    process.start()
-    found = queue.get()
-    process.join()
-    bits = train(expected)
-    assert found == bits
-    assert train(net) == bits
 
 
 @pytest.mark.parametrize("kind", THREADED)

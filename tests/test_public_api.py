@@ -1,9 +1,8 @@
-"""The public surface: where names are, and that each is documented and annotated."""
+"""The public surface: where names are, and that each is documented; mypy asks for annotations."""
 
 import dataclasses
 import importlib
 import inspect
-import pkgutil
 import types
 
 import numpy as np
@@ -179,17 +178,7 @@ def test_layers_whose_plain_name_is_taken_can_be_reached():
     assert flat.Accuracy is brainstorm.scorers.Accuracy
 
 
-# -- documented and annotated ---------------------------------------------------------------------
-
-
-MODULES = [info.name for info in pkgutil.walk_packages(brainstorm.__path__, "brainstorm.")]
-
-
-@pytest.mark.parametrize("name", ["brainstorm", *MODULES])
-def test_every_module_says_what_it_is(name):
-    module = importlib.import_module(name)
-    assert (module.__doc__ or "").strip()
-    assert all(hasattr(module, name) for name in getattr(module, "__all__", ()))
+# -- documented -----------------------------------------------------------------------------------
 
 
 def public_code():
@@ -231,26 +220,6 @@ def test_every_public_name_has_a_docstring():
         if name != "__init__" and not doc:
             missing.append(path)
     assert missing == []
-
-
-def test_every_public_signature_is_annotated():
-    missing = [
-        f"{name}: {what}"
-        for name, value in PUBLIC.items()
-        if inspect.isfunction(value)
-        for what in unannotated(value)
-    ]
-    assert missing == []
-
-
-def unannotated(function):
-    signature = inspect.signature(function)
-    for number, (name, parameter) in enumerate(signature.parameters.items()):
-        is_first = number == 0 and name in ("self", "cls")
-        if parameter.annotation is parameter.empty and not is_first:
-            yield name
-    if signature.return_annotation is signature.empty:
-        yield "return"
 
 
 def test_no_public_class_prints_as_an_address():

@@ -1,5 +1,6 @@
 """Functions and classes take what scripts of 2015 give them: names, order and defaults."""
 
+import functools
 import inspect
 
 import pytest
@@ -136,25 +137,21 @@ handlers.Handler.sigmoid_deriv tanh_deriv rel_deriv el_deriv: x, y, dy, dx
 handlers.Handler.softmax_m: m, out
 """
 HOOK = "name=None, timescale='epoch', interval=1, verbose=None"
-LINES = TABLE.replace("\n    ", " ").replace("HOOK", HOOK).strip().splitlines()
+ROWS = [
+    (f"{paths.rpartition('.')[0]}.{name}", given)
+    for line in TABLE.replace("\n    ", " ").replace("HOOK", HOOK).strip().splitlines()
+    for paths, given in [line.split(": ")]
+    for name in paths.rpartition(".")[2].split()
+]
 
 
-def rows():
-    for line in LINES:
-        paths, _, given = line.partition(": ")
-        prefix, _, names = paths.rpartition(".")
-        for name in names.split():
-            yield f"{prefix}.{name}", given
-
-
-ROWS = list(rows())
-
-
-def check(function, given):
-    """Compare the first arguments; those that came later must have defaults.
+@pytest.mark.parametrize(("path", "given"), ROWS, ids=[path for path, _ in ROWS])
+def test_the_arguments_of_2015_are_the_first(path, given):
+    """Those that came later must have defaults.
 
     Such that can be given by name alone may stand in front of all data by name, ``**named_data``.
     """
+    function = functools.reduce(getattr, path.split("."), bs)
     parameters = [p for p in inspect.signature(function).parameters.values() if p.name != "self"]
     by_name = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
     if parameters and parameters[-1].kind is inspect.Parameter.VAR_KEYWORD:
@@ -169,11 +166,3 @@ def check(function, given):
         return
     assert ", ".join(texts[:count]) == given
     assert all(p.default is not p.empty for p in parameters[count:])
-
-
-@pytest.mark.parametrize(("path", "given"), ROWS, ids=[path for path, _ in ROWS])
-def test_the_arguments_of_2015_are_the_first(path, given):
-    found = bs
-    for name in path.split("."):
-        found = getattr(found, name)
-    check(found, given)

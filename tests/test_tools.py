@@ -28,7 +28,7 @@ from brainstorm.layers import (
 from brainstorm.scorers import Accuracy
 from brainstorm.tools import evaluate, extract, extract_and_save, run_network, shuffle_data, split
 from brainstorm.training import SgdStepper, Trainer
-from tests.networks import wire_input, wire_loss
+from tests.networks import checked, forward, wire_input, wire_loss
 
 T, N = 4, 7
 RND = np.random.RandomState(0)
@@ -44,9 +44,7 @@ def net():
     inputs >> Recurrent(5, name="Rnn") >> FullyConnected(2, "linear", name="Projection") >> output
     inputs - "targets" >> "targets" - output - "loss" >> mask >> Loss()
     inputs - "mask" >> "mask" - mask
-    net = bs.Network.from_layer(inputs, handler=NumpyHandler(np.float64))
-    net.initialize(bs.initializers.Gaussian(0.5), seed=1)
-    return net
+    return checked(inputs, NumpyHandler(np.float64))
 
 
 @pytest.fixture
@@ -57,8 +55,7 @@ def batches():
 @pytest.fixture
 def predictions(net):
     """The predictions (T, N, 2) and losses (T, N, 1) of one pass over everything."""
-    net.provide_external_data({"default": X, "targets": Y, "mask": M})
-    net.forward_pass()
+    forward(net, data={"default": X, "targets": Y, "mask": M}, training_pass=False)
     return net.get("Output.outputs.predictions"), net.get("Output.outputs.loss")
 
 
@@ -76,6 +73,9 @@ def test_evaluate(net, batches, predictions):
     net.output_name = "Output.outputs.predictions"
     found = evaluate(net, batches, [Accuracy()], mask_name="mask")
     assert found["Accuracy"] == pytest.approx((right * M).sum() / M.sum())
+    found = evaluate(net, batches, iter([Accuracy()]), targets_name="mask")
+    ones = predictions[0].argmax(axis=2)[..., None] == M
+    assert found["Accuracy"] == pytest.approx(ones.mean())
     np.testing.assert_array_equal(net.get("parameters"), before)
 
 
@@ -128,19 +128,10 @@ def test_evaluate_replays_the_forward_pass_with_present_parameters(net, batches,
         found = evaluate(net, batches)
         losses = []
         for batch in batches(net.handler):
-            net.provide_external_data(batch)
-            net.forward_pass()
+            forward(net, data=batch, training_pass=False)
             losses.append(net.get_loss_values()["total_loss"] * net.batch_size)
         assert found["total_loss"] == pytest.approx(sum(losses) / N)
     assert len(traced) == 2  # for three sequences, and for the last one
-
-
-def test_evaluate_with_other_targets(net):
-    net.output_name = "Output.outputs.predictions"
-    everything = di.Undivided(default=X, targets=Y, mask=np.ones_like(M))
-    found = evaluate(net, everything, iter([Accuracy()]), targets_name="mask")
-    ones = net.get("Output.outputs.predictions").argmax(axis=2) == 1
-    assert found["Accuracy"] == pytest.approx(ones.mean())
 
 
 def test_run_network_loads_batch_after_batch(net, batches):
@@ -173,10 +164,8 @@ def test_what_is_extracted_does_not_count_in_statistics():
     inputs, last = wire_input((3,)), FullyConnected(2, "linear")
     wire_loss(inputs, inputs >> last)
     inputs - "targets" >> "targets" - (last >> AccuracyLayer())
-    net = bs.Network.from_layer(inputs, handler=NumpyHandler(np.float64))
-    net.initialize(1.0)
-    net.provide_external_data({"default": X, "targets": Y})
-    net.forward_pass()
+    net = checked(inputs, NumpyHandler(np.float64))
+    forward(net, data={"default": X, "targets": Y})
     before = net.dump_statistics()
     extract(net, di.Undivided(default=X, targets=1 - Y), "Out.outputs.predictions")
     assert net.dump_statistics() == before

@@ -132,13 +132,10 @@ LETTERS = [
     ("Fs5", FULL, {"size": 5, "activation": "sigmoid"}),
     ("Ft5", FULL, {"size": 5, "activation": "tanh"}),
     ("R5", "Recurrent", {"size": 5, "activation": "tanh"}),
-    ("Rr5", "Recurrent", {"size": 5, "activation": "rel"}),
     ("L5", "Lstm", {"size": 5, "activation": "tanh"}),
-    ("Ls5", "Lstm", {"size": 5, "activation": "sigmoid"}),
     ("D", "Dropout", {"drop_prob": 0.5}),
     ("D.2", "Dropout", {"drop_prob": 0.2}),
     ("D0.25", "Dropout", {"drop_prob": 0.25}),
-    ("D0", "Dropout", {"drop_prob": 0.0}),
     ("T", "TimePooling", {"type": "last"}),
     ("Tl", "TimePooling", {"type": "last"}),
     ("Ta", "TimePooling", {"type": "avg"}),
@@ -149,7 +146,6 @@ LETTERS = [
     ("Ct4:3p1s2", CONV, window(3, 2, 1, num_filters=4, activation="tanh")),
     ("C4:3s2", CONV, window(3, 2, num_filters=4, activation="rel")),
     ("P2", POOL, window(2, type="max")),
-    ("Pm3s2", POOL, window(3, 2, type="max")),
     ("Pa3p1s2", POOL, window(3, 2, 1, type="avg")),
     ("U2", "Upsampling2D", {"scale": 2, "type": "nearest"}),
     ("Ub3", "Upsampling2D", {"scale": 3, "type": "bilinear"}),
@@ -184,13 +180,6 @@ def test_images_that_become_narrow_and_wide_again():
     spec = "C4:3p1 Pm2s2 C4:3p1 Ub2"
     net = create_net_from_spec("multi-label", (8, 6, 2), (8, 6, 1), spec)
     assert net.predict(np.ones((1, 3, 8, 6, 2))).shape == (1, 3, 8, 6, 1)
-
-
-def test_a_whole_network_is_the_chain_of_its_letters():
-    net = net_from("D0.1 C4:3p1 B Pm2s2 F20 D")
-    kinds = [kind for kind, _ in hidden(net)]
-    assert kinds == ["Dropout", CONV, "BatchNorm", POOL, FULL, "Dropout"]
-    assert net.output_name == "Output.outputs.predictions"
 
 
 @pytest.mark.parametrize(
@@ -242,8 +231,7 @@ def test_initialization():
     assert (net.get("BatchNorm.parameters.gamma") == 1).all()
     assert (net.get("BatchNorm.parameters.beta") == 0).all()
     assert (net.get("Lstm.parameters.pi") != 0).all()
-    again = bs.create_from_description(bs.get_description(net))
-    assert again.get("parameters").shape == net.get("parameters").shape
+    assert net.output_name == "Output.outputs.predictions"
 
 
 def test_a_layer_from_its_letter():
