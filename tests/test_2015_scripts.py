@@ -1,4 +1,4 @@
-"""Files as a user of the 2015 release wrote them, run unchanged: scripts, layers, networks."""
+"""Files as a user of the 2015 release wrote them, run unchanged: scripts, layers, architectures."""
 
 import json
 import runpy
@@ -9,8 +9,16 @@ import numpy as np
 import pytest
 
 import brainstorm as bs
+from brainstorm.handlers import NumpyHandler
 from brainstorm.testing import check_layer, get_test_configurations, run_layer_tests
-from tests.networks import assert_gradients, chain, checked, run_passes, wire_input, wire_loss
+from tests.networks import (
+    assert_gradients,
+    chain,
+    checked,
+    run_passes,
+    wire_input,
+    wire_loss,
+)
 
 
 @pytest.fixture
@@ -26,21 +34,50 @@ def run(tmp_path, monkeypatch):
     return run_script
 
 
-# -- a training script ----------------------------------------------------------------------------
+def write_data(file, group, shape, classes, sizes, targets=None):
+    """Write classes that can be told from the mean of the first features."""
+    rnd = np.random.RandomState(0)
+    with h5py.File(file, "w") as out:
+        for split, n in sizes.items():
+            labels = rnd.randint(0, classes, (1, n, 1))
+            features = rnd.randn(1, n, *shape) * 0.3
+            features += labels.reshape(1, n, *[1] * len(shape)) - classes / 2
+            out[f"{group}/{split}/default"] = features
+            out[f"{group}/{split}/targets"] = labels
 
-MNIST_PI = """
+
+# -- training scripts -----------------------------------------------------------------------------
+
+HEAD = """
     #!/usr/bin/env python
     # coding=utf-8
     from __future__ import division, print_function, unicode_literals
     import os
     import h5py
     import brainstorm as bs
-    from brainstorm.data_iterators import Minibatches
+    from brainstorm.data_iterators import Minibatches, OneHot
     from brainstorm.initializers import Gaussian
 
     bs.global_rnd.set_seed(42)
     data_dir = os.environ.get('BRAINSTORM_DATA_DIR', '../data')
+"""
 
+TRAIN = """
+    trainer = bs.Trainer(bs.training.MomentumStepper(learning_rate=0.1, momentum=0.9))
+    trainer.train_scorers = [bs.scorers.Accuracy(out_name='Output.outputs.predictions')]
+    trainer.add_hook(bs.hooks.ProgressBar())
+    scorers = [bs.scorers.Accuracy(out_name='Output.outputs.predictions')]
+    trainer.add_hook(bs.hooks.MonitorScores('valid_getter', scorers, name='validation'))
+    trainer.add_hook(bs.hooks.SaveBestNetwork('validation.Accuracy',
+                                              filename='best.hdf5',
+                                              name='best weights',
+                                              criterion='max'))
+    trainer.add_hook(bs.hooks.StopAfterEpoch(3))
+    trainer.train(network, getter_tr, valid_getter=getter_va)
+    print("Best validation accuracy:", max(trainer.logs["validation"]["Accuracy"]))
+"""
+
+MNIST_PI = """
     ds = h5py.File(os.path.join(data_dir, 'MNIST.hdf5'), 'r')['normalized_split']
     x_tr, y_tr = ds['training']['default'][:], ds['training']['targets'][:]
     x_va, y_va = ds['validation']['default'][:], ds['validation']['targets'][:]
@@ -60,31 +97,13 @@ MNIST_PI = """
     # network.set_handler(PyCudaHandler())
     network.initialize(Gaussian(0.01))
     network.set_weight_modifiers({'FC': bs.value_modifiers.ConstrainL2Norm(1)})
-
-    trainer = bs.Trainer(bs.training.MomentumStepper(learning_rate=0.1, momentum=0.9))
-    trainer.train_scorers = [bs.scorers.Accuracy(out_name='Output.outputs.predictions')]
-    trainer.add_hook(bs.hooks.ProgressBar())
-    scorers = [bs.scorers.Accuracy(out_name='Output.outputs.predictions')]
-    trainer.add_hook(bs.hooks.MonitorScores('valid_getter', scorers, name='validation'))
-    trainer.add_hook(bs.hooks.SaveBestNetwork('validation.Accuracy',
-                                              filename='best.hdf5',
-                                              name='best weights',
-                                              criterion='max'))
-    trainer.add_hook(bs.hooks.StopAfterEpoch(3))
-    trainer.train(network, getter_tr, valid_getter=getter_va)
-    print("Best validation accuracy:", max(trainer.logs["validation"]["Accuracy"]))
 """
 
 
 def test_permutation_invariant_digits(run, tmp_path, capsys):
-    rnd = np.random.RandomState(0)
-    with h5py.File(tmp_path / "MNIST.hdf5", "w") as out:
-        for split, n in (("training", 300), ("validation", 150)):
-            labels = rnd.randint(0, 10, (1, n, 1))
-            images = 0.3 * rnd.randn(1, n, 28, 28, 1) + labels[..., None, None] - 5
-            out[f"normalized_split/{split}/default"] = images
-            out[f"normalized_split/{split}/targets"] = labels
-    names = run(MNIST_PI)
+    sizes = {"training": 300, "validation": 150}
+    write_data(tmp_path / "MNIST.hdf5", "normalized_split", (28, 28, 1), 10, sizes)
+    names = run(HEAD + MNIST_PI + TRAIN)
     logs = names["trainer"].logs
     assert len(logs["validation"]["Accuracy"]) == 4
     assert len(logs["rolling_training"]["total_loss"]) == 3
@@ -96,7 +115,116 @@ def test_permutation_invariant_digits(run, tmp_path, capsys):
     assert accuracy == pytest.approx(max(logs["validation"]["Accuracy"]))
 
 
+CIFAR10 = """
+    ds = h5py.File(os.path.join(data_dir, 'CIFAR-10.hdf5'), 'r')['normalized_split']
+    getter_tr = Minibatches(20, default=ds['training']['default'][:],
+                            targets=ds['training']['targets'][:])
+    getter_va = Minibatches(20, default=ds['validation']['default'][:],
+                            targets=ds['validation']['targets'][:])
+
+    inp, fc = bs.tools.get_in_out_layers('classification', (8, 8, 3), 10)
+
+    (inp >>
+        bs.layers.Convolution2D(4, kernel_size=(5, 5), padding=2, name='Conv1') >>
+        bs.layers.Pooling2D(type="max", kernel_size=(3, 3), stride=(2, 2)) >>
+        bs.layers.Convolution2D(4, kernel_size=(5, 5), padding=2, name='Conv2') >>
+        bs.layers.Pooling2D(type="max", kernel_size=(3, 3), stride=(2, 2)) >>
+        bs.layers.FullyConnected(8, name='FC') >>
+        fc)
+
+    network = bs.Network.from_layer(fc)
+    network.initialize({'Conv*': {'W': Gaussian(0.1), 'bias': 0},
+                        'FC': {'W': Gaussian(0.1), 'bias': 0},
+                        'Output_projection': {'W': Gaussian(0.1), 'bias': 0}})
+"""
+
+
+def test_convolutional_network(run, tmp_path):
+    sizes = {"training": 60, "validation": 30}
+    write_data(tmp_path / "CIFAR-10.hdf5", "normalized_split", (8, 8, 3), 10, sizes)
+    names = run(HEAD + CIFAR10 + TRAIN)
+    assert len(names["trainer"].logs["rolling_training"]["Accuracy"]) == 3
+    assert names["network"].get("Pooling2D_1.outputs.default").shape == (1, 10, 3, 3, 4)
+    assert (tmp_path / "best.hdf5").exists()
+
+
+HUTTER = """
+    ds = h5py.File(os.path.join(data_dir, 'HutterPrize.hdf5'), 'r')['split']
+    x_tr, y_tr = ds['training']['default'], ds['training']['targets']
+    x_va, y_va = ds['validation']['default'], ds['validation']['targets']
+
+    getter_tr = OneHot(Minibatches(5, default=x_tr, targets=y_tr, shuffle=False), {'default': 20})
+    getter_va = OneHot(Minibatches(5, default=x_va, targets=y_va, shuffle=False), {'default': 20})
+
+    network = bs.tools.create_net_from_spec('classification', 20, 20, 'L8')
+
+    trainer = bs.Trainer(bs.training.MomentumStepper(learning_rate=0.01, momentum=0.9))
+    trainer.add_hook(bs.hooks.ProgressBar())
+    scorers = [bs.scorers.Accuracy(out_name='Output.outputs.predictions')]
+    trainer.add_hook(bs.hooks.MonitorScores('valid_getter', scorers, timescale='update',
+                                            interval=3, name='validation'))
+    trainer.add_hook(bs.hooks.StopOnNan())
+    trainer.add_hook(bs.hooks.StopAfterEpoch(2))
+    trainer.train(network, getter_tr, valid_getter=getter_va)
+    print("Best validation loss:", min(trainer.logs["validation"]["total_loss"]))
+"""
+
+
+def test_recurrent_network_on_characters(run, tmp_path):
+    rnd = np.random.RandomState(0)
+    with h5py.File(tmp_path / "HutterPrize.hdf5", "w") as out:
+        for split, n in (("training", 20), ("validation", 5)):
+            characters = np.cumsum(rnd.randint(1, 3, (13, n, 1)), axis=0) % 20
+            out[f"split/{split}/default"] = characters[:-1]
+            out[f"split/{split}/targets"] = characters[1:]
+    names = run(HEAD + HUTTER)
+    losses = names["trainer"].logs["validation"]["total_loss"]
+    assert len(losses) == 3  # at updates 0, 3 and 6
+    assert losses[-1] < losses[0]
+    # outputs of recurrent layers have the context as their last row
+    assert names["network"].get("Lstm.outputs.default").shape[0] == 13
+    extracted = bs.tools.extract(names["network"], names["getter_va"], ["Lstm.internals.Fb"])
+    assert extracted["Lstm.internals.Fb"].shape == (13, 5, 8)
+
+
 # -- layers ---------------------------------------------------------------------------------------
+
+SQUARE = """
+    from collections import OrderedDict
+
+    from brainstorm.layers.base_layer import Layer
+    from brainstorm.structure.buffer_structure import BufferStructure, StructureTemplate
+    from brainstorm.structure.construction import ConstructionWrapper
+
+
+    def Square(name=None):
+        '''Create a layer that squares its inputs.'''
+        return ConstructionWrapper.create(SquareLayerImpl, name=name)
+
+
+    class SquareLayerImpl(Layer):
+        expected_inputs = {'default': StructureTemplate('T', 'B', '...')}
+        expected_kwargs = {}
+
+        def setup(self, kwargs, in_shapes):
+            outputs = OrderedDict()
+            outputs['default'] = BufferStructure(
+                'T', 'B', *self.in_shapes['default'].feature_shape)
+            internals = OrderedDict()
+            internals['doubled'] = BufferStructure(
+                'T', 'B', *self.in_shapes['default'].feature_shape, is_backward_only=True)
+            return outputs, OrderedDict(), internals
+
+        def forward_pass(self, buffers, training_pass=True):
+            _h = self.handler
+            _h.mult_tt(buffers.inputs.default, buffers.inputs.default, buffers.outputs.default)
+
+        def backward_pass(self, buffers):
+            _h = self.handler
+            _h.mult_st(2, buffers.inputs.default, buffers.internals.doubled)
+            _h.mult_add_tt(buffers.internals.doubled, buffers.output_deltas.default,
+                           buffers.input_deltas.default)
+"""
 
 PROJECT = """
     from collections import OrderedDict
@@ -182,15 +310,24 @@ def check_gradients(net):
     np.testing.assert_array_equal(run_passes(net), gradients)
 
 
+@pytest.mark.filterwarnings("ignore:.*write `is_traceable = True` into class SquareLayerImpl")
+def test_the_squaring_layer_is_right_and_trains(run):
+    Square = run(SQUARE)["Square"]
+    check_layer(Square(), {"default": ("T", "B", 2, 3)})
+    FullyConnected = bs.layers.FullyConnected
+    for layers in ([Square()], [FullyConnected(4, "tanh"), Square()], [Square(), Square()]):
+        check_gradients(around(*layers))
+    for specs in get_test_configurations():
+        layer_class = bs.layers.base_layer.get_layer_class_from_typename("SquareLayerImpl")
+        shapes = {"default": bs.structure.BufferStructure("T", "B", 3)}
+        run_layer_tests(layer_class("test", shapes, set(), set()), specs)
+
+
 @pytest.mark.parametrize("text", [ADDING, OVERWRITING], ids=["adding", "overwriting"])
 def test_a_layer_with_parameters_is_right_wherever_it_stands(run, text):
     Project = run(text)["Project"]
     if text is ADDING:
         check_layer(Project(3), {"default": ("T", "B", 2, 2)})
-        layer_class = bs.layers.base_layer.get_layer_class_from_typename("ProjectLayerImpl")
-        shapes = {"default": bs.structure.BufferStructure("T", "B", 3)}
-        for specs in get_test_configurations():
-            run_layer_tests(layer_class("test", shapes, set(), set(), size=2), specs)
     check_gradients(around(Project(4)))  # directly after the Input
     check_gradients(around(bs.layers.Dropout(0.0), Project(4, "sigmoid"), features=(2, 3)))
     check_gradients(around(bs.layers.FullyConnected(4, "tanh"), Project(4), Project(3, "linear")))
@@ -201,7 +338,42 @@ def test_a_layer_with_parameters_is_right_wherever_it_stands(run, text):
     check_gradients(checked(wire_loss(inp, joint, bs.layers.SquaredError)))
 
 
-# -- network files --------------------------------------------------------------------------------
+def test_options_of_a_layer_are_checked_by_name(run):
+    run(ADDING)
+    inp = {"@type": "Input", "out_shapes": {"default": ("T", "B", 2)}}
+    for options, text in (
+        ({"size": 3, "activations": "rel"}, "Did you mean 'activation'"),
+        ({"size": "three"}, "^size must be int$"),
+    ):
+        layers = {
+            "Input": {**inp, "@outgoing_connections": ["P"]},
+            "P": {"@type": "Project", **options},
+        }
+        with pytest.raises(bs.utils.LayerValidationError, match=text):
+            bs.Network.from_architecture(layers)
+
+
+# -- architectures --------------------------------------------------------------------------------
+
+ARCHITECTURE = """
+{
+  "Input": {
+    "@type": "Input",
+    "out_shapes": {"default": ["T", "B", 4], "targets": ["T", "B", 1]},
+    "@outgoing_connections": {"default": ["Lstm", "Skip.default"], "targets": ["Out.targets"]}
+  },
+  "Lstm": {"@type": "Lstm", "size": 3, "@outgoing_connections": ["Joint"]},
+  "Skip": {"@type": "FullyConnected", "size": 2, "activation": "tanh",
+           "@outgoing_connections": {"default": ["Joint.default"],
+                                     "..parameters.W": ["Penalty.default"]}},
+  "Joint": {"@type": "FullyConnected", "size": 3, "activation": "linear",
+            "@outgoing_connections": ["Out"]},
+  "Out": {"@type": "SoftmaxCE", "@outgoing_connections": {"loss": ["Loss"]}},
+  "Loss": {"@type": "Loss", "@outgoing_connections": [], "importance": 2.0},
+  "Penalty": {"@type": "Loss", "@outgoing_connections": [], "importance": 0.1}
+}
+"""
+
 
 SAVED = """
 {
@@ -255,3 +427,18 @@ def test_a_network_file_that_has_lost_parameters(tmp_path):
     text = r"net.hdf5' is of 2015: expected 22 parameters for its layers, got an array of shape "
     with pytest.raises(bs.errors.FileFormatError, match=rf"{text}\(21,\)\.$"):
         bs.Network.from_hdf5(tmp_path / "net.hdf5")
+
+
+def test_an_architecture_read_from_json(tmp_path):
+    architecture = json.loads(ARCHITECTURE)
+    net = bs.Network.from_architecture(architecture, handler=NumpyHandler(np.float64))
+    assert architecture == json.loads(ARCHITECTURE)
+    assert next(iter(net.layers)) == "Input"
+    assert net.layers["Joint"].in_shapes["default"].shape == ("T", "B", 5)
+    net.initialize({"Lstm": {"b*": 1.0}, "default": bs.initializers.Gaussian(0.5)}, seed=3)
+    assert (net.get("Lstm.parameters.bf") == 1).all()
+    assert_gradients(net)
+    assert set(net.get_loss_values()) == {"Loss", "Penalty", "total_loss"}
+    net.save_as_hdf5(tmp_path / "net.hdf5", comment="from JSON")
+    again = bs.Network.from_hdf5(str(tmp_path / "net.hdf5"))
+    np.testing.assert_array_equal(again.get("parameters"), net.get("parameters"))
