@@ -18,7 +18,7 @@ from brainstorm.constraints import Constraint, instance, several
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError, unknown
 from brainstorm.training.hyperparameters import NON_NEGATIVE
-from brainstorm.training.update_rule import replaced
+from brainstorm.training.update_rule import check_order, replaced
 from brainstorm.utils import Array
 
 _PATHS = several(instance(str), "a list of paths")
@@ -147,6 +147,7 @@ class GroupedParameters:
         self._names = *self._weight_names, *stepper.corrected_names
         with replaced(stepper, {"steps": stepper.steps + 1}):  # in a step it is never 0
             names = tuple(stepper.scalars())
+        check_order(stepper, names)
         size = len(self._groups) * len(names)
         self._memory: Array = stepper.handler.zeros((size + len(groups),))
         each = [self._memory[i : i + 1] for i in range(self._memory.size)]

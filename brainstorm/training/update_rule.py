@@ -8,7 +8,8 @@ the operations of an update are the same in every step.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, cast
 
@@ -226,6 +227,18 @@ def check_can_learn(stepper: UpdateRule, net: Any) -> None:
         raise TrainingError(
             f"{type(stepper).__name__}.start: expected parameters to begin with, got zeros only. "
             f"Call net.initialize, e.g. net.initialize(DenseSqrtFanIn(), fallback=0)."
+        )
+
+
+def check_order(stepper: UpdateRule, numbers: Sequence[str]) -> None:
+    """Raise an error if a formula has the names of its state and numbers in another order."""
+    given = [*stepper.state_names, *numbers]
+    taken = list(inspect.signature(stepper.rule.function).parameters)[2:] if stepper.rule else []
+    if given != taken and sorted(given) == sorted(taken):
+        raise TrainingError(
+            f"{type(stepper).__name__}.rule: expected the arguments {', '.join(given)} behind the "
+            f"parameters and gradients, in the order of state_names and scalars, got "
+            f"{', '.join(taken)}."
         )
 
 

@@ -377,6 +377,17 @@ def test_numbers_may_be_divided_by_what_is_0_before_the_first_step():
     np.testing.assert_allclose(net.get("parameters"), expected)
 
 
+class InAnotherOrder(SignStepper):
+    state_names = ("velocity",)
+    rule = formula(lambda p, g, rate, velocity: [p - rate * g, velocity])
+
+
+def test_a_formula_takes_state_and_numbers_in_their_order():
+    text = "InAnotherOrder.rule: expected the arguments velocity, rate behind the .*got rate, vel"
+    with pytest.raises(TrainingError, match=text):
+        started(InAnotherOrder())
+
+
 @pytest.mark.parametrize(
     "part",
     [{"accumulation": GradientAccumulation(2)}, {"reducer": SimpleNamespace(is_in_step=True)}],
