@@ -394,6 +394,16 @@ SAVERS = {
 }
 
 
+def test_a_value_whose_network_could_not_be_saved_is_not_that_of_a_later_one(
+    train, tmp_path, full_in
+):
+    score = Call(lambda epoch, *_: 5 - epoch if epoch < 3 else None, "score", "epoch")
+    hook = SaveBestNetwork("score", tmp_path / "best.hdf5", "min")
+    with pytest.raises(TrainingError, match="expected to write .* The file, if .* is older"):
+        train(full_in(2), score, hook, epochs=3)
+    assert (hook.best_so_far, hook.best_t) == (4, 1)
+
+
 @pytest.mark.parametrize("kind", SAVERS)
 def test_a_disk_that_is_full_for_a_while(train, tmp_path, full_in, caplog, kind):
     hook = SAVERS[kind](tmp_path / "file.hdf5")
