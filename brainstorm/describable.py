@@ -322,7 +322,9 @@ def _describe(this: Any, reserved: Container[str]) -> Any:
     if isinstance(this, np.longdouble):
         this = float(this)
     elif isinstance(this, (np.ndarray, np.generic)) and not isinstance(this, np.clongdouble):
-        return _describe(this.tolist(), reserved)
+        values = this.tolist()
+        is_plain = this.dtype.char in "?bhilqBHILQefd" and np.isfinite(this).all()
+        return values if is_plain else _describe(values, reserved)
     if isinstance(this, float) and math.isinf(this):
         return {"@float": str(this)}
     if isinstance(this, float) and math.isnan(this):
@@ -373,6 +375,8 @@ def create_from_description(description: Any) -> Any:
             return float(description["@float"])
         return {key: create_from_description(item) for key, item in description.items()}
     if isinstance(description, (list, tuple)):
+        if set(map(type, description)) <= {bool, int, float, str}:
+            return list(description)  # many numbers, such as those of a mask
         return [create_from_description(item) for item in description]
     if description is None or isinstance(description, (bool, int, float, str)):
         return description

@@ -5,14 +5,16 @@ A *network file* has the attributes ``format`` ("Network file v2.0"), ``info`` a
 data set for each path of running statistics.
 
 A *run file* ("Run file v1.0") has in addition the data sets ``trainer`` (its description, JSON) and
-``state`` (JSON): nested dicts of everything that changes during training. Arrays in it are stored
-below ``arrays``, under their dotted paths. Reading creates no objects and
-does not call libhdf5: see `brainstorm.hdf5`.
+``state`` (JSON): nested dicts of everything that changes during training. Arrays, and long lists of
+numbers, are stored below ``arrays``, under their dotted paths. Reading creates no objects and does
+not call libhdf5: see `brainstorm.hdf5`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,6 +30,7 @@ from brainstorm.errors import (
     FileFormatError,
     TrainingError,
     UnsupportedFileError,
+    ValidationError,
 )
 from brainstorm.hdf5 import DataSet, Group, MalformedError, open_hdf5
 from brainstorm.interrupts import uninterrupted
@@ -53,7 +56,7 @@ PathLike = str | os.PathLike[str]
 #: Kind of file to the major version that is written, which is the newest that can be read.
 VERSIONS = {"Network file": 2, "Run file": 1, "Logs file": 1, "Buffers file": 1}
 
-#: Longer lists of floats or ints are written as arrays.
+#: Lists of more numbers of one type, also as rows of rows, are written as arrays.
 LONG_LIST = 64
 
 T = TypeVar("T")
@@ -131,7 +134,7 @@ def hdf5_file(
 def write_network_file(filename: PathLike, content: NetworkFile) -> None:
     """Write a network file atomically."""
     with hdf5_file(filename, kind="Network file") as file:
-        _write_network(file, content, compression="gzip")
+        _write_network(file, content, {}, compression="gzip")
 
 
 def write_run_file(filename: PathLike, content: RunFile, copies: Iterable[PathLike] = ()) -> None:
@@ -148,21 +151,25 @@ def write_run_file(filename: PathLike, content: RunFile, copies: Iterable[PathLi
     arrays: dict[str, np.ndarray] = {}
     state = _pack(content.state, "", arrays)
     check_nesting("state", state)  # here and below, as when it is read
-    check_nesting("trainer", content.trainer)
+    trainer = _packed_description(content.trainer, "trainer", arrays)
     with hdf5_file(filename, copies, "Run file") as file:
-        _write_network(file, content.network)
-        file["trainer"] = json.dumps(content.trainer, allow_nan=False).encode()
+        _write_network(file, content.network, arrays)
+        file["trainer"] = trainer
         file["state"] = json.dumps(state).encode()
-        for name, array in arrays.items():
-            file[f"arrays/{name}"] = array
 
 
-def _write_network(file: Any, content: NetworkFile, compression: str | None = None) -> None:
-    check_nesting("description", content.description)
+def _write_network(
+    file: Any,
+    content: NetworkFile,
+    arrays: dict[str, np.ndarray],
+    compression: str | None = None,
+) -> None:
     if content.comment:
         file.attrs["comment"] = str(content.comment).encode(errors="replace")
-    file["description"] = json.dumps(content.description, allow_nan=False).encode()
+    file["description"] = _packed_description(content.description, "description", arrays)
     file.create_dataset("parameters", data=content.parameters, compression=compression)
+    for name, array in arrays.items():
+        file.create_dataset(f"arrays/{name}", data=array, compression=compression)
     for path, values in content.persistent.items():
         file[f"persistent/{path}"] = values
 
@@ -253,9 +260,10 @@ def is_file_of(filename: PathLike, kind: str) -> bool:
         return False
 
 
-def _network_content(file: Group) -> NetworkFile:
+def _network_content(file: Group, arrays: dict[str, np.ndarray] | None = None) -> NetworkFile:
+    arrays = _read_arrays(file.get("arrays", {})) if arrays is None else arrays
     return NetworkFile(
-        description=read_description("description", _read_text("description", file["description"])),
+        description=_read_description("description", file, arrays),
         parameters=_read_array("parameters", file["parameters"]),
         persistent=_read_arrays(file.get("persistent", {})),
         comment=file.attrs.get("comment", ""),
@@ -268,8 +276,8 @@ def _run_content(file: Group) -> RunFile:
     state = json.loads(_read_text("state", file["state"]))
     check_nesting("state", state)
     return RunFile(
-        network=_network_content(file),
-        trainer=read_description("trainer", _read_text("trainer", file["trainer"])),
+        network=_network_content(file, arrays),
+        trainer=_read_description("trainer", file, arrays),
         state=_unpack(state, arrays),
     )
 
@@ -322,9 +330,15 @@ def read_description(path: str, text: str) -> dict[str, Any]:
     return description
 
 
+def _read_description(path: str, file: Group, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    return _unpack(read_description(path, _read_text(path, file[path])), arrays, True)
+
+
 # -- nested state as JSON and arrays --------------------------------------------------------------
 
 ARRAY, LIST, TUPLE = "@array", "@list", "@tuple"
+#: Keys that nothing else may have.
+MARKS = {ARRAY, LIST, TUPLE}
 
 
 def _pack(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
@@ -335,14 +349,12 @@ def _pack(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
     if is_array and value.dtype.char not in "gG":
         return {ARRAY: _put(np.asarray(value), path, arrays)}
     if isinstance(value, Mapping) and all(
-        isinstance(key, str) and key not in (ARRAY, LIST, TUPLE) for key in value
+        isinstance(key, str) and key not in MARKS for key in value
     ):
         start = f"{path}." if path else ""
         return {key: _pack(item, f"{start}{key}", arrays) for key, item in value.items()}
-    if type(value) is list and len(value) > LONG_LIST and set(map(type, value)) in ({float}, {int}):
-        array = np.array(value)
-        if array.dtype == (np.float64 if type(value[0]) is float else np.int64):
-            return {LIST: _put(array, path, arrays)}
+    if (array := _long_list(value)) is not None:
+        return {LIST: _put(array, path, arrays)}
     if isinstance(value, (list, tuple)):
         items = [_pack(item, f"{path}[{i}]", arrays) for i, item in enumerate(value)]
         return {TUPLE: items} if isinstance(value, tuple) else items
@@ -350,6 +362,40 @@ def _pack(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
         f"run file, {path}: expected numbers, texts, None, NumPy arrays of numbers, or lists, "
         f"tuples and dicts (with texts as keys) of these, got {value!r}."
     )
+
+
+def _packed_description(description: Any, name: str, arrays: dict[str, np.ndarray]) -> bytes:
+    """Return a description as JSON; its long lists of numbers go to `arrays`."""
+
+    def packed(value: Any, path: str) -> Any:
+        if (array := _long_list(value)) is not None and np.isfinite(array).all():
+            return {LIST: _put(array, path, arrays)}
+        if isinstance(value, (list, tuple)):
+            return [packed(item, f"{path}[{i}]") for i, item in enumerate(value)]
+        if isinstance(value, Mapping):
+            if not MARKS.isdisjoint(value):
+                raise ValidationError(f"{path}: expected no key of {sorted(MARKS)}. Rename it.")
+            return {key: packed(item, f"{path}.{key}") for key, item in value.items()}
+        return value
+
+    result = packed(description, name)
+    check_nesting(name, result)
+    return json.dumps(result, allow_nan=False).encode()
+
+
+def _long_list(value: Any) -> np.ndarray | None:
+    """Return the array of a long list of numbers of one type, or of lists of such lists."""
+    if type(value) is not list:
+        return None
+    shape, items = [len(value)], value
+    while set(map(type, items)) == {list} and len(set(map(len, items))) == 1:
+        shape.append(len(items[0]))
+        items = list(itertools.chain.from_iterable(items))
+    types = {bool: np.bool_, int: np.int64, float: np.float64}
+    if len(items) <= LONG_LIST or len(kinds := set(map(type, items))) > 1:
+        return None
+    array = np.array(items)
+    return array.reshape(shape) if array.dtype == types.get(kinds.pop()) else None
 
 
 def _put(array: np.ndarray, path: str, arrays: dict[str, np.ndarray]) -> str:
@@ -360,15 +406,20 @@ def _put(array: np.ndarray, path: str, arrays: dict[str, np.ndarray]) -> str:
     return name
 
 
-def _unpack(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+def _unpack(value: Any, arrays: dict[str, np.ndarray], is_description: bool = False) -> Any:
+    """Return what was packed; descriptions hold finite numbers only."""
+    unpack = functools.partial(_unpack, arrays=arrays, is_description=is_description)
     if isinstance(value, list):
-        return [_unpack(item, arrays) for item in value]
+        return list(map(unpack, value))
     if not isinstance(value, dict):
         return value
     if ARRAY in value:
         return arrays.pop(value[ARRAY])  # each is used once
     if LIST in value:
-        return arrays.pop(value[LIST]).tolist()
+        array = arrays.pop(value[LIST])
+        if is_description and not np.isfinite(array).all():
+            raise MalformedError(f"arrays/{value[LIST]}: expected finite numbers")
+        return array.tolist()
     if TUPLE in value:
-        return tuple(_unpack(item, arrays) for item in value[TUPLE])
-    return {key: _unpack(item, arrays) for key, item in value.items()}
+        return tuple(map(unpack, value[TUPLE]))
+    return {key: unpack(item) for key, item in value.items()}

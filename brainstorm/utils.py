@@ -179,7 +179,11 @@ def check_nesting(name: str, value: Any) -> None:
     """
     level, containers = [value], 0
     for _ in range(MOST_NESTED):
-        level = [item for item in level if isinstance(item, (Mapping, list, tuple))]
+        level = [
+            item
+            for item in level
+            if not isinstance(item, (int, float, str)) and isinstance(item, (Mapping, list, tuple))
+        ]
         containers += len(level)
         if not level or containers > MOST_CONTAINERS:
             break

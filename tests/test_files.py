@@ -176,23 +176,50 @@ def test_a_state_comes_back_as_it_was(tmp_path_factory, state):
 
 
 @pytest.mark.parametrize(
-    "values",
+    ("values", "shape"),
     [
-        [0.1 * n for n in range(100)],
-        [math.nan, -0.0, math.inf] * 40,
-        list(range(100)),
-        [2**70, *range(100)],
-        [*range(2**63 - 50, 2**63 + 50)],
-        [1, 2.0] * 40,
-        [True, False] * 40,
+        ([0.1 * n for n in range(100)], (100,)),
+        ([math.nan, -0.0, math.inf] * 40, (120,)),
+        (list(range(100)), (100,)),
+        ([2**70, *range(100)], None),
+        ([*range(2**63 - 50, 2**63 + 50)], None),
+        ([1, 2.0] * 40, None),
+        ([True, False] * 40, (80,)),
+        ([[0.5], [1.5]] * 40, (80, 1)),
+        ([[[0, 1, 2]] * 5] * 6, (6, 5, 3)),
+        ([[0.5] * 50, [0.5] * 49], None),
+        ([[0.5] * 50, 0.5], None),
+        ([[]] * 80, None),
     ],
 )
-def test_long_lists_keep_their_types(tmp_path, values):
+def test_long_lists_keep_their_types(tmp_path, values, shape):
     again = through_file(tmp_path, {"logs": {"loss": values}})
     assert alike(again.state["logs"]["loss"], values)
     with h5py.File(tmp_path / "run.hdf5") as file:
-        is_array = "arrays" in file and file["arrays/logs.loss"].shape == (len(values),)
-    assert is_array == (values[0] in (0, 0.0) or math.isnan(values[0]))
+        arrays = file.get("arrays", {})
+        assert getattr(arrays.get("logs.loss"), "shape", None) == shape
+
+
+def test_long_lists_of_descriptions_are_arrays_in_all_files(tmp_path):
+    mask = [[0.0] * 1000, [1.0] * 1000] * 50
+    network = CONTENT._replace(description={"mask": mask, "inf": [{"@float": "inf"}] * 80})
+    write_network_file(tmp_path / "net.hdf5", network)
+    assert os.path.getsize(tmp_path / "net.hdf5") < 50_000  # compressed
+    assert_same(read_network_file(tmp_path / "net.hdf5"), network)
+    state = {"description": {"mask": np.ones(3)}}
+    write_run_file(tmp_path / "run.hdf5", RunFile(network, {"mask": [mask]}, state))
+    again = read_run_file(tmp_path / "run.hdf5")
+    assert_same(again.network, network)
+    assert again.trainer == {"mask": [mask]}
+    assert alike(again.state, state)
+    assert_same(read_network_file(tmp_path / "run.hdf5"), network)
+    with h5py.File(tmp_path / "net.hdf5", "r+") as file:
+        file["arrays/description.mask"][3, 3] = math.nan
+    with pytest.raises(FileFormatError, match="arrays/description.mask: expected finite numbers"):
+        read_network_file(tmp_path / "net.hdf5")
+    odd = CONTENT._replace(description={"a": [{"@list": "x"}]})
+    with pytest.raises(ValidationError, match=r"^description.a\[0\]: expected no key of \['@arr"):
+        write_network_file(tmp_path / "net.hdf5", odd)
 
 
 def test_a_run_file_is_a_network_file_with_more(tmp_path):
