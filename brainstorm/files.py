@@ -391,11 +391,12 @@ def _long_list(value: Any) -> np.ndarray | None:
     while set(map(type, items)) == {list} and len(set(map(len, items))) == 1:
         shape.append(len(items[0]))
         items = list(itertools.chain.from_iterable(items))
-    types = {bool: np.bool_, int: np.int64, float: np.float64}
-    if len(items) <= LONG_LIST or len(kinds := set(map(type, items))) > 1:
+    kinds = set(map(type, items))
+    if len(items) <= LONG_LIST or kinds not in ({bool}, {int}, {float}):
         return None
     array = np.array(items)
-    return array.reshape(shape) if array.dtype == types.get(kinds.pop()) else None
+    exact = {bool: np.bool_, int: np.int64, float: np.float64}[kinds.pop()]
+    return array.reshape(shape) if array.dtype == exact else None
 
 
 def _put(array: np.ndarray, path: str, arrays: dict[str, np.ndarray]) -> str:

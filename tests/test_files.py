@@ -189,6 +189,7 @@ def test_a_state_comes_back_as_it_was(tmp_path_factory, state):
         ([[[0, 1, 2]] * 5] * 6, (6, 5, 3)),
         ([[0.5] * 50, [0.5] * 49], None),
         ([[0.5] * 50, 0.5], None),
+        ([np.float64(0.5)] * 80, None),
         ([[]] * 80, None),
     ],
 )
