@@ -45,6 +45,10 @@ def Expression(
     by dimensions of size 1 in front; parameters lack T and B. Functions with an axis get
     (T, B, features...) and accept feature axes only, e.g. ``x / sqrt(mean(x * x, axis=-1) + 0.1)``.
 
+    Parameters are trained. Freeze constants, such as the levels of a pinball loss, by
+    ``ParameterGroup(name, frozen=True)``, or give them as data. Initializers take the first axis of
+    a weight for the units: write ``x @ transpose(W)`` with W as (outputs, inputs), not ``x @ W``.
+
     Args:
         formula: The formula.
         parameters: Name to shape. A size is a number, or ``'F'`` for the size of x in the same

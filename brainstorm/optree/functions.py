@@ -142,7 +142,11 @@ logical_not = _unary("logical_not", "1 where x is 0, else 0; also ``~x``.", "not
 
 
 def where(condition: Operand, x: Operand, y: Operand) -> Any:
-    """Return x where the condition is not 0, else y; elements not chosen get gradient 0."""
+    """Return x where the condition is not 0, else y; elements not chosen get gradient 0.
+
+    Their own derivative is multiplied by this 0, so it must be finite. Guard the argument, too, as
+    in ``where(x > 0, x * log(where(x > 0, x, 1)), 0)``: otherwise the gradient at 0 is NaN.
+    """
     return build("where", (condition, x, y))
 
 

@@ -295,6 +295,8 @@ class DecreaseAfterEpoch(Schedule):
 class Warmup(Schedule):
     """A straight line up to the first value of another schedule, followed by that schedule.
 
+    Use it with ``timescale="update"``: by epochs, the first epoch is trained at `initial_value`, 0.
+
     Args:
         num_changes: Number of changes from `initial_value` to the first value of `then`; `then`
             counts from there.
