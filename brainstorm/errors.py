@@ -197,8 +197,11 @@ def unknown(kind: str, name: object, choices: Iterable[object]) -> str:
     text = f"unknown {kind} {name!r}. "
     if not names:
         return text + "There are none."
-    text += f"Choices are: {', '.join(names)}."
+    return text + f"Choices are: {', '.join(names)}.{did_you_mean(name, names)}"
+
+
+def did_you_mean(name: object, choices: Iterable[str]) -> str:
+    """Return a question with the choices that are near misses; '' if there are none."""
     is_short = len(str(name)) <= MOST_SHOWN  # the time is quadratic
-    if near := is_short and difflib.get_close_matches(str(name), names, n=2, cutoff=0.6):
-        text += f" Did you mean {' or '.join(repr(n) for n in near)}?"
-    return text
+    near = is_short and difflib.get_close_matches(str(name), list(choices), n=2, cutoff=0.6)
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
