@@ -122,11 +122,17 @@ def warn_of_single_steps(layers: Layers, T: int) -> None:
     timed = [la for la in layers.values() if la.time_coupled and not la.is_over_source]
     if T == 1 and timed:
         names = ", ".join(f"{layer.name!r} ({layer.type_name})" for layer in timed)
+        verb = "computes" if len(timed) == 1 else "compute"
+        images = (
+            "If the columns of images are the steps, use (columns, B, rows, channels): "
+            "data[0].transpose(2, 0, 1, 3). "
+        )
+        has_images = any(len(s.feature_shape) == 3 for s in layers[INPUT].out_shapes.values())
         warn_once(
             layers[INPUT],
-            f"layer {INPUT!r}: all data have one time step, but {names} computes over time. If the "
+            f"layer {INPUT!r}: all data have one time step, but {names} {verb} over time. If the "
             f"rows are the steps of one sequence, use the shape (steps, 1, ...): "
-            f"data.swapaxes(0, 1). {see('steps-given-as-rows')}",
+            f"data.swapaxes(0, 1). {images * has_images}{see('steps-given-as-rows')}",
         )
 
 

@@ -182,12 +182,24 @@ def test_rows_given_as_steps_are_a_warning_once_for_each_network(warnings):
 
 
 def test_steps_given_as_rows_are_a_warning(warnings):
-    for net in (linear(), linear(bl.Recurrent(3, name="R"))):
+    layers = [bl.Recurrent(3, name=name) for name in "RST"]
+    images = wire(*layers[1:], bl.FullyConnected(2, "linear"), features=(4, 5, 1))
+    for net in (linear(), linear(layers[0]), images):
         train_on(net, 1, 30)
-    (text,) = warnings()
-    assert text.startswith(
-        "layer 'Input': all data have one time step, but 'R' (Recurrent) computes over time. If the"
+    start, rows, link = (
+        "layer 'Input': all data have one time step, but ",
+        "over time. If the rows are the steps of one sequence, use the shape (steps, 1, ...): "
+        "data.swapaxes(0, 1). ",
+        "See docs/not_learning.md#steps-given-as-rows.",
     )
+    columns = (
+        "If the columns of images are the steps, use (columns, B, rows, channels): "
+        "data[0].transpose(2, 0, 1, 3). "
+    )
+    assert warnings() == [
+        f"{start}'R' (Recurrent) computes {rows}{link}",
+        f"{start}'S' (Recurrent), 'T' (Recurrent) compute {rows}{columns}{link}",
+    ]
 
 
 def chunks_of(**x):
