@@ -33,6 +33,7 @@ __all__ = [
     "UnknownTypeError",
     "UnsupportedFileError",
     "ValidationError",
+    "did_you_mean",
     "escaped",
     "kind_of",
     "see",
