@@ -7,9 +7,10 @@ for derive from that class too, so `except KeyError` and the like keep working.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 __all__ = [
     "BrainstormError",
@@ -36,6 +37,7 @@ __all__ = [
     "did_you_mean",
     "escaped",
     "kind_of",
+    "located",
     "see",
     "shown",
     "unknown",
@@ -167,6 +169,17 @@ def shown(value: object) -> str:
     except Exception:  # a number with a million digits, a failing repr
         return f"a {type(value).__name__} that cannot be written"
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
+
+
+@contextlib.contextmanager
+def located(place: str) -> Iterator[None]:
+    """Begin the messages of the library's errors with a place, unless it is empty."""
+    try:
+        yield
+    except BrainstormError as error:
+        if place:
+            error.args = (f"{place}: {error}",)
+        raise
 
 
 def kind_of(value: object) -> str:
