@@ -7,9 +7,10 @@ for derive from that class too, so `except KeyError` and the like keep working.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 __all__ = [
     "BrainstormError",
@@ -33,8 +34,10 @@ __all__ = [
     "UnknownTypeError",
     "UnsupportedFileError",
     "ValidationError",
+    "did_you_mean",
     "escaped",
     "kind_of",
+    "located",
     "see",
     "shown",
     "unknown",
@@ -168,6 +171,17 @@ def shown(value: object) -> str:
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 
+@contextlib.contextmanager
+def located(place: str) -> Iterator[None]:
+    """Begin the messages of the library's errors with a place, unless it is empty."""
+    try:
+        yield
+    except BrainstormError as error:
+        if place:
+            error.args = (f"{place}: {error}",)
+        raise
+
+
 def kind_of(value: object) -> str:
     """Return the type of a value as text, if the value itself is too long; see `shown`."""
     return shown(value) if isinstance(value, type) else type(value).__name__
@@ -197,8 +211,11 @@ def unknown(kind: str, name: object, choices: Iterable[object]) -> str:
     text = f"unknown {kind} {name!r}. "
     if not names:
         return text + "There are none."
-    text += f"Choices are: {', '.join(names)}."
+    return text + f"Choices are: {', '.join(names)}.{did_you_mean(name, names)}"
+
+
+def did_you_mean(name: object, choices: Iterable[str]) -> str:
+    """Return a question with the choices that are near misses; '' if there are none."""
     is_short = len(str(name)) <= MOST_SHOWN  # the time is quadratic
-    if near := is_short and difflib.get_close_matches(str(name), names, n=2, cutoff=0.6):
-        text += f" Did you mean {' or '.join(repr(n) for n in near)}?"
-    return text
+    near = is_short and difflib.get_close_matches(str(name), list(choices), n=2, cutoff=0.6)
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""

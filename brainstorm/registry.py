@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from brainstorm.errors import UnknownTypeError, unknown
+from brainstorm.errors import UnknownTypeError, did_you_mean
 
 __all__ = ["Registry"]
 
@@ -16,7 +16,7 @@ class Registry(Generic[T]):
 
     Args:
         kind: What the classes are, for messages, e.g. ``'layer type'``.
-        advice: The last sentence of the message about an unknown name.
+        advice: A sentence of the message about an unknown name.
     """
 
     def __init__(self, kind: str, advice: str) -> None:
@@ -42,6 +42,6 @@ class Registry(Generic[T]):
                 f"Rename all but one."
             )
         if not homes:
-            what = unknown(self.kind, name, sorted(self._classes))
-            raise UnknownTypeError(f"{what} {self.advice}")
+            near = did_you_mean(name, (n for n in self._classes if not n.startswith("_")))
+            raise UnknownTypeError(f"unknown {self.kind} {name!r}. {self.advice}{near}")
         return next(iter(homes.values()))

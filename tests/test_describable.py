@@ -190,9 +190,10 @@ def test_what_has_no_description_is_found_by_its_path(value, message):
 
 def test_an_unknown_class_is_refused_with_near_misses():
     text = (
-        r"^unknown class in '@type' 'Animla'\. Choices are: .*Animal, .*\. Did you mean 'Animal'.*"
-        r"\? A class of your own must be imported before it can be loaded\.$"
+        r"^unknown class in '@type' 'Animla'\. A class of your own must be imported before it can "
+        r"be loaded\. Did you mean 'Animal'\?$"
     )
+    type("_Animl", (Animal,), {})  # private ones are no choice
     with pytest.raises(UnknownTypeError, match=text):
         create_from_description({"@type": "Animla"})
 
@@ -202,7 +203,7 @@ def test_an_unknown_class_is_refused_with_near_misses():
 
 def test_one_name_for_two_classes_is_refused_unless_one_was_defined_again():
     registry = Registry("thing", "Import it.")
-    text = r"^unknown thing 'x'\. There are none\. Import it\.$"
+    text = r"^unknown thing 'x'\. Import it\.$"
     with pytest.raises(UnknownTypeError, match=text):
         registry.get("x")
     first, again, other = (type("Thing", (), {"__module__": module}) for module in "bba")

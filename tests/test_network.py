@@ -255,7 +255,8 @@ def test_get(net):
     assert not (net.get("Projection.parameters.W") == 9).any()
     for path, message in (
         ("Projction.outputs", "unknown name 'Projction'.*Did you mean 'Projection'"),
-        ("Projection.outputs.x", "unknown name 'x'. Choices are: default"),
+        ("Projection.outputs.x", "unknown name 'x'. Choices are: default.$"),
+        ("Input.gradients.default", "none. Others of this name are in outputs, output_deltas.$"),
         ("Projection.outputs", "is a group of buffers. Choose one of: default"),
         *((wrong, "expected a dotted path such as .*, got ") for wrong in (None, 3, ["Out"])),
         (b"Out", "expected a dotted path such as .*, got b'Out'"),

@@ -191,8 +191,10 @@ def test_extract_and_save(net, batches, tmp_path):
          r"extract, batch \d: expected sequences of length \d as before, got \d. Pad .* or give"),
         (di.SequenceChunks(2, 3, shuffle=False, default=X, targets=Y, mask=M), ValidationError,
          "expected whole sequences, got parts of some. Us"),
+        (di.Undivided(default=X[:, :, :1], targets=Y, mask=M), NetworkValidationError,
+         r"^Undivided: data 'default': expected \(T, B, 3\), got \(4, 7, 1\)"),
     ],
-    ids=["different lengths", "parts"],
+    ids=["different lengths", "parts", "other features"],
 )  # fmt: skip
 def test_only_whole_sequences_of_one_length_are_extracted(net, tmp_path, batches, error, text):
     file = tmp_path / "features.hdf5"

@@ -10,7 +10,7 @@ import numpy as np
 from brainstorm.constraints import integer
 from brainstorm.data_iterators.base_iterator import Batch
 from brainstorm.data_iterators.batches import PlannedBatches
-from brainstorm.data_iterators.data_checks import NUMBERS, check_finite
+from brainstorm.data_iterators.data_checks import NUMBERS, check_finite, remedy_for_steps
 from brainstorm.errors import shown
 from brainstorm.utils import Array, as_array
 
@@ -145,9 +145,10 @@ class BucketedMinibatches(PlannedBatches):
             if axis:
                 steps, reference = lengths.setdefault(self.axes(name)[0], (len(array), name))
                 if steps != len(array):
+                    remedy = f". {remedy_for_steps(type(self).__name__, name)}"
                     raise self._fail(
                         f"sequence {number}: expected {steps} time steps as in {reference!r}, got "
-                        f"{len(array)}",
+                        f"{len(array)}{remedy * (name not in self.over_s)}",
                         name,
                     )
             check_finite(self, name, np.expand_dims(array, axis), np.array([number]))

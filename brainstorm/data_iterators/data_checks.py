@@ -41,7 +41,7 @@ def check_data(
         if wrong:
             sizes = tuple(size for size, _ in found.values())
             expected = f"({', '.join(axes)}) = {sizes}" if len(axes) > 1 else f"B = {sizes[0]}"
-            remedy = f" Inputs of a second length, S, are for Minibatches(over_s=[{name!r}])."
+            remedy = f" {remedy_for_steps('Minibatches', name)}"
             raise owner._fail(
                 f"expected {expected} as {found[wrong[0]][1]!r} has, got shape "
                 f"{tuple(array.shape)}. All arrays need the same number of time steps and of "
@@ -52,6 +52,14 @@ def check_data(
             check_finite(owner, name, array)
     shapes = {name: owner.feature_shape(name, array) for name, array in named_data.items()}
     return shapes, known.get("T", (1,))[0], known["B"][0]
+
+
+def remedy_for_steps(iterator: str, name: str) -> str:
+    """Return advice about data with another number of time steps, for a type of iterator."""
+    return (
+        f"Labels of CTC are filled up with zeros; inputs of a second length, S, are for "
+        f"{iterator}(over_s=[{name!r}])."
+    )
 
 
 def is_in_memory(array: Any) -> bool:

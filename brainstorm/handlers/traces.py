@@ -102,6 +102,7 @@ class Trace:
     Attributes:
         steps: The recorded calls.
         place: The place of the calls recorded next.
+        described: What errors in a replay call a place, if not by its name.
         reads: The operations with results that ran while tracing, which a replay does not repeat.
         check: Raises an error before a replay if the arrays are no longer those that are in use.
     """
@@ -110,6 +111,7 @@ class Trace:
         self.handler, self.runs = handler, runs
         self.steps: list[Step] = []
         self.place = ""
+        self.described: dict[str, str] = {}
         self.reads: list[str] = []
         self.check: Callable[[], None] | None = None
         self._functions: Sequence[Callable[[], Any]] | None = None
@@ -132,6 +134,7 @@ class Trace:
                 function()
         except HandlerValidationError as error:
             place = next((step.place for step in self.steps if step.call is function), "")
+            place = self.described.get(place, place)
             error.args = (f"{place}: {error}" if place else str(error),)
             raise
 
@@ -195,11 +198,12 @@ class State(threading.local):
         self._lane = lane
 
     @contextlib.contextmanager
-    def at(self, place: str) -> Iterator[None]:
-        """Set the place of recorded calls until the ``with`` block ends."""
+    def at(self, place: str, described: str = "") -> Iterator[None]:
+        """Set the place of recorded calls, and what errors call it, until the block ends."""
         trace = self.trace
         if trace is not None:
             trace.place = place
+            trace.described[place] = described or place
         try:
             yield
         finally:

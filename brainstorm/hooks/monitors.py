@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm import tools
-from brainstorm.errors import NullBufferError
+from brainstorm.errors import NullBufferError, located
 from brainstorm.hooks.base import Hook, Iterators
 from brainstorm.scorers import check_scorers
 from brainstorm.utils import Array
@@ -161,7 +161,8 @@ class MonitorScores(Hook):
 
     def __call__(self, epoch_nr: int, update_nr: int, net: Any, stepper: Any, logs: Any) -> Any:
         """Return ``{loss or score: value}``."""
-        return tools.evaluate(net, self.iter, self.scorers)
+        with located(f"{self.place}, data {self.iter_name!r}"):
+            return tools.evaluate(net, self.iter, self.scorers)
 
 
 class MonitorLoss(MonitorScores):

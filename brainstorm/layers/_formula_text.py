@@ -66,6 +66,13 @@ _OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
 
 _FOREIGN = re.compile(r"[^\w\s.,+\-*/%@&|~<>=!()]", re.ASCII)
 
+#: What to write instead of characters that formulas elsewhere may have.
+_REMEDIES = {
+    "^": " Powers are written with **.",
+    "[": " Use the layer Slice, before an input of the formula, or an index in a subclass of "
+    "ExpressionLayer; for constants a parameter, frozen by a ParameterGroup.",
+}
+
 #: From the values of the names to the tree of a part of the formula.
 TreeBuilder: TypeAlias = Callable[[Mapping[str, Any]], Any]
 
@@ -95,6 +102,7 @@ class FormulaText:
             raise ValidationError(
                 f"{_start(text)} contains {foreign[0]!r}, at character {foreign.start() + 1}: "
                 "expected letters, digits, _ . , + - * / % @ & | ~ < > = ! ( and ) only."
+                f"{_REMEDIES.get(foreign[0], '')}"
             )
         try:
             parsed = ast.parse(text, mode="eval")
@@ -179,10 +187,12 @@ class FormulaText:
         options = {str(keyword.arg): self._option(keyword.value) for keyword in node.keywords}
         if len(options) < len(node.keywords):
             self._refuse(node, "expected each option once.")
+        signature = inspect.signature(function)
         try:
-            inspect.signature(function).bind(*arguments, **options)
+            signature.bind(*arguments, **options)
         except TypeError as error:
-            self._refuse(node, f"{error}.")
+            bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+            self._refuse(node, f"expected {name}{inspect.Signature(bare)}: {error}.")
         if name in ("max", "min"):
             for axis in map(ast.unparse, node.args[1:2]):
                 if not re.fullmatch("-[0-9]+|[2-9]", axis):

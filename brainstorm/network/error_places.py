@@ -14,13 +14,18 @@ from brainstorm.structure.layout import VIEWS
 from brainstorm.structure.null_buffers import NullBuffer
 
 
+def place_of(layer: Any, method: str) -> str:
+    """Return the layer and the pass (a method) for messages."""
+    return f"layer {layer.name!r} ({layer.type_name}), {method.replace('_', ' ')}"
+
+
 @contextlib.contextmanager
 def naming_places(layer: Any, method: str, views: BufferView) -> Iterator[None]:
-    """Prefix errors of operations with the layer, the pass (a method) and the buffer."""
+    """Prefix errors of operations with the layer, the pass and the buffer."""
     try:
         yield
     except HandlerValidationError as error:
-        place = f"layer {layer.name!r} ({layer.type_name}), {method.replace('_', ' ')}"
+        place = place_of(layer, method)
         if buffer := _find_buffer(error.array, layer, views):
             place += f", {buffer}"
         error.args = (f"{place}: {error}",)

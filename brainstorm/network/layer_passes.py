@@ -11,7 +11,7 @@ import numpy as np
 
 from brainstorm.errors import NetworkValidationError, shown
 from brainstorm.handlers.traces import Traceable
-from brainstorm.network.error_places import naming_places
+from brainstorm.network.error_places import naming_places, place_of
 from brainstorm.network.pass_plan import BackwardStep, plan_backward_pass
 from brainstorm.optree import formula
 from brainstorm.structure.architecture import INPUT
@@ -141,8 +141,8 @@ class Passes(Traceable):
                 layer.set_write_modes(step.unneeded, step.overwritten)
             getattr(layer, method)(layer.lifted(views), *arguments)
 
-        place = f"{name}, {method.removesuffix('_pass')}"
-        with naming_places(layer, method, views), handler.running.at(place):
+        place = f"{name}, {method.removesuffix('_pass')}", place_of(layer, method)
+        with naming_places(layer, method, views), handler.running.at(*place):
             if layer.is_traceable and method not in vars(layer):
                 run()
             else:

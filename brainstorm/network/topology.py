@@ -39,15 +39,17 @@ def check_topology(layers: Layers) -> None:
             f"no path leads from the Input to {_names(lost)}. Connect them, or remove them."
         )
     idle, are_all = find_idle(layers)
+    because = _why_idle(layers, idle)
     if are_all:
         raise NetworkValidationError(
-            f"no path leads from a parameter to a loss: {_names(idle)} cannot be trained. Connect "
-            f"an output 'loss' to a Loss layer: out - 'loss' >> Loss()."
+            f"no path leads from a parameter to a loss: {_names(idle)} cannot be trained{because}. "
+            f"{'Use another one, or connect' if because else 'Connect'} an output 'loss' to a Loss "
+            f"layer: out - 'loss' >> Loss()."
         )
     if idle:
         warn_once(
             layers[INPUT],
-            f"no path leads from {_names(idle)} to a loss: never trained. "
+            f"no path leads from {_names(idle)} to a loss: never trained{because}. "
             f"{see('layers-that-are-never-trained')}",
         )
     trainable = _find_trainable(layers)
@@ -69,9 +71,29 @@ def _find_trainable(layers: Layers) -> list[str]:
     ]
 
 
+def _find_losses(layers: Layers) -> list[str]:
+    return [name for name, layer in layers.items() if layer.has_loss]
+
+
+def _why_idle(layers: Layers, idle: Iterable[str]) -> str:
+    """Return the layers that pass no deltas between idle ones and losses, as part of a sentence."""
+    reached = _reach(layers, idle, forward=True)
+    leading = _reach(layers, _find_losses(layers), forward=False, by_deltas=False)
+    found = set()
+    for c in (c for name in reached for c in layers[name].outgoing if c.end_layer in leading):
+        start, end = layers[c.start_layer], layers[c.end_layer]
+        if c.input_name in end.computes_no_input_deltas_for:
+            what = f"has no derivative by its input {c.input_name!r}"
+            found.add(f"{end.name!r} ({end.type_name}) {what}")
+        elif c.output_name in start.takes_no_output_deltas_from:
+            what = f"takes no deltas from its output {c.output_name!r}"
+            found.add(f"{start.name!r} ({start.type_name}) {what}")
+    return f", because {', and '.join(sorted(found))}" if found else ""
+
+
 def find_idle(layers: Layers) -> tuple[list[str], bool]:
     """Return the layers with parameters that lead to none of the losses, and if all are so."""
-    losses = [name for name, layer in layers.items() if layer.has_loss]
+    losses = _find_losses(layers)
     trainable = _find_trainable(layers) if losses else []
     leading = _reach(layers, losses, forward=False)
     idle = [name for name in trainable if name not in leading]
@@ -122,11 +144,17 @@ def warn_of_single_steps(layers: Layers, T: int) -> None:
     timed = [la for la in layers.values() if la.time_coupled and not la.is_over_source]
     if T == 1 and timed:
         names = ", ".join(f"{layer.name!r} ({layer.type_name})" for layer in timed)
+        verb = "computes" if len(timed) == 1 else "compute"
+        images = (
+            "If the columns of images are the steps, use (columns, B, rows, channels): "
+            "data[0].transpose(2, 0, 1, 3). "
+        )
+        has_images = any(len(s.feature_shape) == 3 for s in layers[INPUT].out_shapes.values())
         warn_once(
             layers[INPUT],
-            f"layer {INPUT!r}: all data have one time step, but {names} computes over time. If the "
+            f"layer {INPUT!r}: all data have one time step, but {names} {verb} over time. If the "
             f"rows are the steps of one sequence, use the shape (steps, 1, ...): "
-            f"data.swapaxes(0, 1). {see('steps-given-as-rows')}",
+            f"data.swapaxes(0, 1). {images * has_images}{see('steps-given-as-rows')}",
         )
 
 

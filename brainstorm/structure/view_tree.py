@@ -140,13 +140,16 @@ def find_array(root: BufferView, path: str) -> Array:
             f"expected a dotted path such as 'Output.outputs.default', got {path!r}."
         )
     found: Any = root
+    above: Any = {}
     for position, part in enumerate(parts := path.split(".")):
         if not isinstance(found, BufferView):
             where = ".".join(parts[:position])
             raise UnknownPathError(f"path {path!r}: {where!r} is an array, not a group.")
         if part not in found:
-            raise UnknownPathError(f"path {path!r}: {unknown('name', part, found.keys())}")
-        found = found[part]
+            others = [name for name in above.keys() if f"{name}.{part}" in above]  # noqa: SIM118
+            where = f" Others of this name are in {', '.join(others)}." if others else ""
+            raise UnknownPathError(f"path {path!r}: {unknown('name', part, found.keys())}{where}")
+        above, found = found, found[part]
     if isinstance(found, BufferView):
         raise UnknownPathError(
             f"path {path!r} is a group of buffers. Choose one of: {', '.join(found.keys())}."

@@ -7,8 +7,9 @@ Each property is a function of a `LayerHarness` that has its T and B, and of a s
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -294,17 +295,31 @@ def characteristics_tell_the_truth(harness: LayerHarness, seed: int) -> None:
     inference = {path: harness.get(path) for path in outputs}
     if not characteristics.depends_on_mode:
         harness.forward(values, training_pass=True)
-        for path, expected in inference.items():
-            check_buffer(harness, path, harness.get(path), expected)
+        with _unless_declared(harness, "depends_on_mode"):
+            for path, expected in inference.items():
+                check_buffer(harness, path, harness.get(path), expected)
     if not characteristics.time_coupled:
         other, changed = harness.sample(rnd), {}
         for path, array in values.items():
             is_input = path.startswith("inputs.") and harness.is_time_sized(path)
             changed[path] = np.concatenate([other[path][:1], array[1:]]) if is_input else array
         harness.forward(changed, training_pass=False)
-        for path, expected in inference.items():
-            if harness.is_time_sized(path):
-                check_buffer(harness, path, harness.get(path)[1:], expected[1:])
+        with _unless_declared(harness, "time_coupled"):
+            for path, expected in inference.items():
+                if harness.is_time_sized(path):
+                    check_buffer(harness, path, harness.get(path)[1:], expected[1:])
+
+
+@contextlib.contextmanager
+def _unless_declared(harness: LayerHarness, characteristic: str) -> Iterator[None]:
+    """Add to a violation how to declare it."""
+    try:
+        yield
+    except PropertyError as error:
+        raise PropertyError(
+            f"{error}. If that is intended, write `{characteristic} = True` into class "
+            f"{type(harness.layer).__name__}."
+        ) from None
 
 
 @LAYER_PROPERTIES
@@ -319,15 +334,16 @@ def what_does_not_look_at_time_does_without(harness: LayerHarness, seed: int) ->
     run = _inferred if harness.layer.depends_on_mode else _results
     whole = run(harness, values, out_deltas)
     totals = {path: np.zeros(()) for path in whole if path in harness.gradient_paths}
-    for step in range(harness.manager.time_size):
-        found = run(alone, harness.at_step(values, step), harness.at_step(out_deltas, step))
-        for path, array in found.items():
-            if path in totals:
-                totals[path] = totals[path] + array
-            elif harness.is_time_sized(path):
-                check_buffer(alone, path, array, whole[path][step])
-    for path, total in totals.items():
-        check_buffer(harness, path, total, whole[path])
+    with _unless_declared(harness, "time_coupled"):
+        for step in range(harness.manager.time_size):
+            found = run(alone, harness.at_step(values, step), harness.at_step(out_deltas, step))
+            for path, array in found.items():
+                if path in totals:
+                    totals[path] = totals[path] + array
+                elif harness.is_time_sized(path):
+                    check_buffer(alone, path, array, whole[path][step])
+        for path, total in totals.items():
+            check_buffer(harness, path, total, whole[path])
 
 
 @LAYER_PROPERTIES

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.data_iterators.base_iterator import begin_epoch
-from brainstorm.errors import NetworkValidationError, ValidationError, kind_of
+from brainstorm.errors import NetworkValidationError, ValidationError, kind_of, located
 from brainstorm.files import hdf5_file
 from brainstorm.interrupts import interruptible
 from brainstorm.network.network import check_network
@@ -36,6 +36,7 @@ def run_network(
     iterator: Iterable[Mapping[str, Array]],
     all_inputs: bool = True,
     state: list[Array | None] | None = None,
+    place: str = "",
 ) -> Iterator[int]:
     """Load batch after batch into the network, for use by the caller.
 
@@ -51,6 +52,7 @@ def run_network(
         all_inputs: Whether every input must be given.
         state: Holds the state of recurrent layers between the chunks of sequences, see
             `Network.carry_context`; `None` creates a list.
+        place: Where the batches come from, for errors about them.
 
     Yields:
         The number of the batch that is now in the network, from 0.
@@ -59,7 +61,8 @@ def run_network(
     state = [] if state is None else state
     for number, data in enumerate(iterator):
         with net.alone():
-            net.provide_external_data(data, all_inputs)
+            with located(place):
+                net.provide_external_data(data, all_inputs)
             continues = getattr(data, "continues", None)
             if continues is not None:
                 net.carry_context(state, continues)
@@ -98,7 +101,8 @@ def evaluate(
     scores: dict[str, list[tuple[float, ...]]] = OrderedDict()
     gather = getattr(iter, "gather", lambda value: [value])
     with network.separate_statistics():
-        for _ in run_network(network, busy(begin_epoch(iter, network.handler))):
+        batches = busy(begin_epoch(iter, network.handler))
+        for _ in run_network(network, batches, place=kind_of(iter)):
             network.replay_forward_pass()
             gather_losses_and_scores(
                 network,
@@ -211,7 +215,8 @@ def _extract_batches(
     _check_order(iter, names)
     lengths: dict[str, int] = {}
     with network.separate_statistics():
-        for number in run_network(network, _wholes(begin_epoch(iter, network.handler))):
+        batches = _wholes(begin_epoch(iter, network.handler))
+        for number in run_network(network, batches, place=kind_of(iter)):
             network.replay_forward_pass()
             for path, axis in axes.items():
                 time = _structure_of(network, path).time

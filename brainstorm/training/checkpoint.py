@@ -23,6 +23,7 @@ from brainstorm.errors import (
     IteratorValidationError,
     TrainingError,
     UnknownTypeError,
+    kind_of,
 )
 from brainstorm.files import PathLike, RunFile, intact, read_run_file, write_run_file
 from brainstorm.hooks.base import ForeignPath, StoredPath
@@ -86,7 +87,8 @@ class DataProgress:
 
         Until `begin_step` is called, the same batch is the next one.
         """
-        return run_network(self.net, self._look_ahead(), state=self._carried)
+        place = f"Trainer.train, {TRAINING} ({kind_of(self.iters[TRAINING])})"
+        return run_network(self.net, self._look_ahead(), state=self._carried, place=place)
 
     def _look_ahead(self) -> Iterator[Any]:
         while self._has_more():

@@ -239,8 +239,8 @@ def test_options_that_are_misspelt(cls):
         ({"x": X[:0]}, ".* that is not empty, got"),
         ({"a": X, "b": X[:1]},
          r", data 'b': expected \(T, B\) = \(2, 3\) as 'a' has, got shape \(1, 3, 1\). All "
-         "arrays need the same number of time steps and of sequences. Inputs of a second length, "
-         r"S, are for Minibatches\(over_s=\['b'\]\)\.$"),
+         "arrays need the same number of time steps and of sequences. Labels of CTC are filled up "
+         r"with zeros; inputs of a second length, S, are for Minibatches\(over_s=\['b'\]\)\.$"),
         ({"a": X, "b": X[:, :2]}, r".* as 'a' has, got shape \(2, 2, 1\).* of sequences.$"),
     ],
 )  # fmt: skip

@@ -167,6 +167,24 @@ def test_outside_of_a_trainer(net, batches):
 
 def test_missing_data_are_named(net, batches):
     part = Undivided(default=np.zeros((1, 2, 3)))
-    with pytest.raises(bs.errors.MissingDataError, match="targets") as caught:
+    text = (
+        r"^hook 'MonitorLoss' \(MonitorLoss\), data 'valid': Undivided: data for 'targets' is missi"
+    )
+    with pytest.raises(bs.errors.MissingDataError, match=text) as caught:
         make_trainer(MonitorLoss("valid")).train(net, batches, valid=part)
     assert caught.value.__notes__ == ["Raised by the hook 'MonitorLoss' (MonitorLoss)."]
+
+
+def test_data_that_do_not_fit_are_named_with_their_iterator(net, batches):
+    wrong = Undivided(default=np.zeros((1, 2, 9)), targets=np.zeros((1, 2, 1)))
+    for place, run in (
+        ("Undivided", lambda: tools.evaluate(net, wrong)),
+        (r"Trainer.train, training_data_iter \(Undivided\)",
+         lambda: make_trainer().train(net, wrong)),
+        (r"hook 'v' \(MonitorLoss\), data 'x': Undivided",
+         lambda: make_trainer(MonitorLoss("x", "v")).train(net, batches, x=wrong)),
+    ):  # fmt: skip
+        with pytest.raises(
+            bs.errors.NetworkValidationError, match=f"^{place}: data 'default': exp"
+        ):
+            run()

@@ -267,8 +267,8 @@ def test_a_bad_index_names_the_layer_also_in_a_replay():
     table = bl.Expression("take(V, x, axis=0)", {"V": (4, 2)}, name="Table")
     net = Network.from_layer(bl.Input({"default": ("T", "B", 1)}) >> table)
     net.initialize(1.0)
-    for place in (r"layer 'Table' \(Expression\), forward pass", "Table, forward"):
-        text = f"^{place}: op-tree: expected indices from -4 to 3, got 4 to 4"
+    text = r"^layer 'Table' \(Expression\), forward pass: op-tree: expected indices from -4 to 3, "
+    for _ in ("a pass", "a replay"):
         with pytest.raises(HandlerValidationError, match=text):
             net.predict(np.full((1, 2, 1), 4.0), "Table.outputs.default")
         assert (net.predict(np.ones((1, 2, 1)), "Table.outputs.default") == 1).all()

@@ -1,5 +1,6 @@
 """Checks on the graph as a whole."""
 
+import re
 from functools import partial
 
 import pytest
@@ -28,23 +29,45 @@ def warnings(caplog):
     return lambda: [record.getMessage() for record in caplog.records]
 
 
-def test_a_loss_that_no_parameter_leads_to():
+FLOOR = "'Floor' (Expression) has no derivative by its input 'default'"
+PREDICTIONS = "'Out' (SoftmaxCE) takes no deltas from its output 'predictions'"
+
+
+@pytest.mark.parametrize(
+    ("output", "formula", "reason"),
+    [
+        ("loss", "floor(x)", f", because {FLOOR}. Use another one, or connect"),
+        ("predictions", "x", f", because {PREDICTIONS}. Use another one, or connect"),
+        ("predictions", "floor(x)", f", because {FLOOR}. Use another one, or connect"),
+        ("", "x", ". Connect"),
+    ],
+)
+def test_a_loss_that_no_parameter_leads_to(output, formula, reason):
     inp, out = wire_input(), bl.SoftmaxCE(name="Out")
-    inp >> bl.FullyConnected(3, name="Fc") >> out - "predictions" >> bl.Loss()
+    last = inp >> bl.FullyConnected(3, name="Fc") >> bl.Expression(formula, name="Floor") >> out
+    (last - output if output else inp) >> bl.Loss()
     inp - "targets" >> "targets" - out
-    text = "no path leads from a parameter to a loss: 'Fc' cannot"
-    with pytest.raises(NetworkValidationError, match=text):
+    text = (
+        f"no path leads from a parameter to a loss: 'Fc' cannot be trained{reason} an output "
+        f"'loss' to a Loss layer: out - 'loss' >> Loss()."
+    )
+    with pytest.raises(NetworkValidationError, match=f"^{re.escape(text)}$"):
         Network.from_layer(inp)
 
 
-def test_a_layer_that_is_never_trained_is_a_warning(warnings):
+@pytest.mark.parametrize("formula", ["x", "floor(x)"])
+def test_a_layer_that_is_never_trained_is_a_warning(warnings, formula):
     inp = wire_input()
     inp >> bl.FullyConnected(3, name="Trained") >> bl.Loss()
-    inp >> bl.FullyConnected(3, name="Idle")
+    last = inp >> bl.FullyConnected(3, name="Idle") >> bl.Expression(formula, name="Floor")
+    if formula != "x":
+        last >> bl.Loss(name="Vain")
     Network.from_layer(inp)
-    (text,) = warnings()
-    start = "no path leads from 'Idle' to a loss: never trained. See docs/not_learning.md#"
-    assert text.startswith(start)
+    because = "" if formula == "x" else f", because {FLOOR}"
+    assert warnings()[0] == (
+        f"no path leads from 'Idle' to a loss: never trained{because}. See "
+        f"docs/not_learning.md#layers-that-are-never-trained."
+    )
 
 
 def test_a_loss_that_trains_nothing_is_a_warning(warnings):
@@ -182,12 +205,24 @@ def test_rows_given_as_steps_are_a_warning_once_for_each_network(warnings):
 
 
 def test_steps_given_as_rows_are_a_warning(warnings):
-    for net in (linear(), linear(bl.Recurrent(3, name="R"))):
+    layers = [bl.Recurrent(3, name=name) for name in "RST"]
+    images = wire(*layers[1:], bl.FullyConnected(2, "linear"), features=(4, 5, 1))
+    for net in (linear(), linear(layers[0]), images):
         train_on(net, 1, 30)
-    (text,) = warnings()
-    assert text.startswith(
-        "layer 'Input': all data have one time step, but 'R' (Recurrent) computes over time. If the"
+    start, rows, link = (
+        "layer 'Input': all data have one time step, but ",
+        "over time. If the rows are the steps of one sequence, use the shape (steps, 1, ...): "
+        "data.swapaxes(0, 1). ",
+        "See docs/not_learning.md#steps-given-as-rows.",
     )
+    columns = (
+        "If the columns of images are the steps, use (columns, B, rows, channels): "
+        "data[0].transpose(2, 0, 1, 3). "
+    )
+    assert warnings() == [
+        f"{start}'R' (Recurrent) computes {rows}{link}",
+        f"{start}'S' (Recurrent), 'T' (Recurrent) compute {rows}{columns}{link}",
+    ]
 
 
 def chunks_of(**x):

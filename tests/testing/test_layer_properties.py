@@ -220,6 +220,7 @@ class ForgetsContextLayerImpl(RecurrentLayerImpl):
 
 OUTPUT, DELTA, GRADIENT = r"outputs\.default", r"input_deltas\.default", r"gradients\.gain"
 INPUT_DELTAS = "input deltas equal central differences"
+COUPLED = r"\. If that is intended, write `time_coupled = True` into class \w+LayerImpl\.$"
 GARBAGE = "what is not needed backward may be garbage"
 BROKEN = [
     (DrawsFromTheHandler, "equal passes give equal outputs", OUTPUT),
@@ -247,15 +248,16 @@ BROKEN = [
     (CountsCalls, "replay equals direct execution", OUTPUT),
     (RepeatsItsNoiseLayerImpl, "replay equals direct execution", OUTPUT),
     (variant("OtherInTraining", forward_pass=doubles_in_evaluation),
-     "characteristics tell the truth", OUTPUT),
+     "characteristics tell the truth", rf"{OUTPUT}.* intended, write `depends_on_mode = True` into "
+     r"class OtherInTrainingLayerImpl\.$"),
     (variant("MixesTimeSteps",
              lambda h, b, y: [h.add_tt(y[t], y[t - 1], y[t]) for t in range(1, y.shape[0])]),
-     "characteristics tell the truth", OUTPUT),
+     "characteristics tell the truth", f"{OUTPUT}.* differ[)]{COUPLED}"),
     (variant("TakesStepsForPasses", forward_step=takes_steps_for_passes),
      "steps one by one are those of the sequence", OUTPUT),
     (variant("AddsItsPlace",
              lambda h, b, y: [h.add_st(float(t), y[t], y[t]) for t in range(1, y.shape[0])]),
-     "what does not look at time does without", OUTPUT),
+     "what does not look at time does without", f"{OUTPUT}.*{COUPLED}"),
 ]  # fmt: skip
 
 
