@@ -37,6 +37,7 @@ from brainstorm.handlers.traces import Trace
 from brainstorm.interrupts import uninterrupted
 from brainstorm.network.tracing import Traces
 from brainstorm.training.accumulation import GradientAccumulation
+from brainstorm.training.kept_state import unless_error
 from brainstorm.training.loss_scaling import LossScaling
 from brainstorm.training.parameter_groups import GroupedParameters, ParameterGroup, checked_groups
 from brainstorm.training.update_rule import UpdateRule, check_can_learn, check_start, replaced
@@ -150,9 +151,9 @@ class TrainingStepper(UpdateRule):
         Raises:
             TrainingError: The network has no loss or was never initialized; or the state given to
                 `set_state` belongs to another network or stepper; or a group names parameters that
-                the network does not have. The state is kept for the next call.
+                the network does not have. The stepper then stays as it was.
         """
-        with uninterrupted():
+        with uninterrupted(), unless_error(self, *self._kept_parts().values()):
             if self.learns:
                 check_can_learn(self, net)
             self._traces = None  # type: ignore[assignment]  # until all has worked
