@@ -11,7 +11,7 @@ from brainstorm.constraints import whole
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
 from brainstorm.hooks.base import check_counts
-from brainstorm.optree import formula
+from brainstorm.optree.formula import formula
 from brainstorm.training.kept_state import KeptState
 from brainstorm.utils import Array
 
