@@ -85,6 +85,27 @@ class RandomRows(di.DataIterator):
             yield {name: array[:, rows] for name, array in SEQUENCES.items()}
 
 
+class Replay(RandomRows):
+    """A user's iterator whose state is the list that it appends to."""
+
+    def __init__(self):
+        super().__init__()
+        self.memory = []
+
+    def __call__(self, handler=None):
+        for _ in range(self.length):
+            self.memory.append(int(self.rnd.randint(0, N)))
+            rows = self.rnd.choice(self.memory, 3)
+            yield {name: array[:, rows] for name, array in SEQUENCES.items()}
+
+    def get_state(self):
+        return {**super().get_state(), "memory": self.memory}
+
+    def set_state(self, state):
+        super().set_state(state)
+        self.memory = [int(number) for number in state["memory"]]
+
+
 class EveryOther(di.Minibatches):
     """A user's iterator that changes how another one iterates."""
 
@@ -128,6 +149,8 @@ ITERATORS = {
     "mixed chunks": lambda: di.MixUp(di.SequenceChunks(2, 4, **SEQUENCES), ["default"]),
     "normalized": lambda: di.Normalize(di.Minibatches(3, **SEQUENCES), {"default": ([0, 1, 2], 3)}),
     "user's": RandomRows,
+    "replayed": Replay,
+    "prefetched replay": lambda: di.Prefetch(Replay()),
     "user's changed": lambda: di.AddGaussianNoise(EveryOther(2, **SEQUENCES), {"default": 0.1}),
     "buckets": lambda: WithoutMask(di.BucketedMinibatches(3, pool=2, **UNEQUAL)),
     "images": lambda: di.Cutout(

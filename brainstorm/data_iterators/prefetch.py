@@ -7,6 +7,7 @@ anything. So nothing waits for a thread then: what it has changed is undone at t
 from __future__ import annotations
 
 import concurrent.futures
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -67,7 +68,7 @@ class Prefetch(Wrapper):
     def resume_epoch(self, given: int, handler: Any = None) -> Iterator[Batch]:
         """Return the batches after the first `given` ones."""
         self._go_back()
-        begin = super().get_state()
+        begin = self._copy_state()
         return self._read(self.iter.resume_epoch(given, handler), begin, given, handler)
 
     def _read(
@@ -79,7 +80,7 @@ class Prefetch(Wrapper):
             while True:
                 if epoch is None or epoch is not self._epoch:
                     self._go_back()
-                    present: Mapping[str, Any] = super().get_state()
+                    present: Mapping[str, Any] = self._copy_state()
                     if epoch is not None:  # it was used for something else
                         super().set_state(_with_options(begin, present))
                         source = self.iter.resume_epoch(given, handler)
@@ -99,7 +100,11 @@ class Prefetch(Wrapper):
             thread.shutdown(wait=False)
 
     def _make(self, source: Iterator[Batch]) -> Made:
-        return next(source, None), super().get_state()
+        return next(source, None), self._copy_state()
+
+    def _copy_state(self) -> Mapping[str, Any]:
+        """Return the state, for later: a user's `get_state` may return a list that grows."""
+        return copy.deepcopy(super().get_state())
 
     def _result(self, epoch: _Epoch) -> Made:
         check_not_forked(epoch.forks)

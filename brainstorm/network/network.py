@@ -310,7 +310,7 @@ class Network(NetworkPasses, Describable):
         """Return an independent copy of the network.
 
         Its parameters, running statistics, modifiers and the states of all random numbers are
-        copies; it has a handler of the same kind.
+        copies; it has a handler of the same kind. It has no stepper, so its `loss_scale` is `None`.
         """
         return copy.deepcopy(self)
 

@@ -9,8 +9,13 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from brainstorm.errors import shown
 from brainstorm.forks import renew_after_fork
 from brainstorm.handlers.traces import State
+from brainstorm.utils import warn_once
+
+#: Seconds for which a thread waits for a network before a warning.
+PATIENCE = 60.0
 
 
 class Turn(_thread.RLock):  # type: ignore[misc]  # which is not final
@@ -23,6 +28,8 @@ class Turn(_thread.RLock):  # type: ignore[misc]  # which is not final
 
     #: Acquires the lock: True. A property, because after calls signals are handled.
     _acquires = property(operator.methodcaller("acquire"))
+    #: Likewise, or False after a long time.
+    _acquires_soon = property(operator.methodcaller("acquire", True, PATIENCE))
     _is_owned: Callable[[], bool]
     _at_fork_reinit: Callable[[], None]
 
@@ -56,9 +63,24 @@ class Turn(_thread.RLock):  # type: ignore[misc]  # which is not final
                 is_taken = self._acquires
             else:
                 with self._gate:
-                    is_taken = self._acquires
+                    is_taken = self._acquires_soon
+                    if not is_taken:
+                        self._warn()
+                        is_taken = self._acquires
             running.turns = [*others, self]
         except BaseException:
             if is_taken:
                 self.release()
             raise
+
+    def _warn(self) -> None:
+        paths = [path.partition(".") for path in self._manager.nodes]
+        layers = list(dict.fromkeys(layer for layer, _, port in paths if port))
+        warn_once(
+            self,
+            f"thread {threading.current_thread().name!r} has waited {PATIENCE:g} s for the network "
+            f"of the layers {shown(layers)}, with which another thread computes, and goes on "
+            f"waiting. Does that one wait for this thread? A hook of timescale 'update' runs while "
+            f"its training has the network: let threads wait for each other in one of timescale "
+            f"'epoch', or read values of networks before they wait.",
+        )

@@ -10,13 +10,13 @@ import numpy as np
 from brainstorm.constraints import whole
 from brainstorm.describable import Describable
 from brainstorm.errors import TrainingError
-from brainstorm.handlers.traces import Traceable
 from brainstorm.hooks.base import check_counts
+from brainstorm.optree.formula import formula
 from brainstorm.training.kept_state import KeptState
 from brainstorm.utils import Array
 
 
-class GradientAccumulation(Traceable, KeptState, Describable):
+class GradientAccumulation(KeptState, Describable):
     """Lets a stepper do one update for several batches, as if they were a single one.
 
         stepper = AdamStepper(0.001)
@@ -39,8 +39,6 @@ class GradientAccumulation(Traceable, KeptState, Describable):
 
     __undescribed__ = {"given", "sequences", "_handler", "total", "numbers"}
 
-    is_traceable = True
-
     given = 0
     sequences = 0
     _handler: Any = None
@@ -53,13 +51,10 @@ class GradientAccumulation(Traceable, KeptState, Describable):
     def __init__(self, batches: int) -> None:
         self.batches = batches
 
-    def decides_operations(self, name: str) -> bool:
-        return name not in ("given", "sequences") and super().decides_operations(name)
-
     @property
-    def is_complete(self) -> bool:
-        """Whether all batches of the update have been added."""
-        return self.given >= self.batches
+    def is_at_last(self) -> bool:
+        """Whether the next batch is the last one of the update."""
+        return self.given + 1 >= self.batches
 
     def start(self, handler: Any, size: int) -> None:
         """Start with a handler and a number of parameters, from zero or from the restored state."""
@@ -76,23 +71,24 @@ class GradientAccumulation(Traceable, KeptState, Describable):
                 )
             handler.set_from_numpy(self.total, state["total"])
 
-    def weigh(self, sequences: int) -> None:
-        """Set the number of sequences, of the next batch, by which its gradients are weighted."""
-        numbers = np.array([sequences, 1.0 / max(1, self.sequences + sequences)])
-        self._handler.set_from_numpy(self.numbers, numbers)
+    def add(self, gradients: Array, sequences: int) -> int:
+        """Add the gradients of a batch, and return how many sequences have been added.
 
-    def count(self, sequences: int) -> None:
-        """Count a batch whose gradients were added."""
-        self.given += 1
-        self.sequences += sequences
+        With the last batch they become those of all; the sum stays as it was until `clear`, so that
+        another batch can be the last one.
+        """
+        total = self.sequences + sequences
+        self._handler.set_from_numpy(self.numbers, np.array([sequences, 1.0 / max(1, total)]))
+        weight, share = self.numbers[0:1], self.numbers[1:2]
+        if self.is_at_last:
+            self._handler.compute(averaged, [gradients, self.total, weight, share], [gradients])
+        else:
+            self._handler.mult_add_st(weight, gradients, self.total)
+            self.given, self.sequences = self.given + 1, total
+        return total
 
-    def add(self, handler: Any, gradients: Array) -> None:
-        """Add the gradients of a batch, by an operation of the handler."""
-        handler.mult_add_st(self.numbers[0:1], gradients, self.total)
-
-    def finish(self, gradients: Array) -> None:
-        """Write the gradients of all batches, and start again from zero."""
-        self._handler.mult_st(self.numbers[1:2], self.total, gradients)
+    def clear(self) -> None:
+        """Start again from zero, after an update."""
         self._handler.fill(self.total, 0.0)
         self.given = self.sequences = 0
 
@@ -108,3 +104,9 @@ class GradientAccumulation(Traceable, KeptState, Describable):
         counts = {name: state[name] for name in ("given", "sequences")}
         check_counts("GradientAccumulation.set_state", **counts)
         super().set_state(state)
+
+
+@formula
+def averaged(g: Any, total: Any, sequences: Any, share: Any) -> Any:
+    """Return the mean gradients of all batches, given the sum over those before the last one."""
+    return (total + sequences * g) * share

@@ -37,6 +37,7 @@ from brainstorm.handlers.traces import Trace
 from brainstorm.interrupts import uninterrupted
 from brainstorm.network.tracing import Traces
 from brainstorm.training.accumulation import GradientAccumulation
+from brainstorm.training.kept_state import unless_error
 from brainstorm.training.loss_scaling import LossScaling
 from brainstorm.training.parameter_groups import GroupedParameters, ParameterGroup, checked_groups
 from brainstorm.training.update_rule import UpdateRule, check_can_learn, check_start, replaced
@@ -150,9 +151,9 @@ class TrainingStepper(UpdateRule):
         Raises:
             TrainingError: The network has no loss or was never initialized; or the state given to
                 `set_state` belongs to another network or stepper; or a group names parameters that
-                the network does not have. The state is kept for the next call.
+                the network does not have. The stepper then stays as it was.
         """
-        with uninterrupted():
+        with uninterrupted(), unless_error(self, *self._kept_parts().values()):
             if self.learns:
                 check_can_learn(self, net)
             self._traces = None  # type: ignore[assignment]  # until all has worked
@@ -188,8 +189,9 @@ class TrainingStepper(UpdateRule):
     def run(self) -> None:
         """Do one step on the data in the network: traced the first time, then replayed.
 
-        After the first steps, nothing is allocated. A batch whose passes raise an error does not
-        count: the next one takes its place in the update.
+        After the first steps, nothing is allocated. A batch whose passes, gradient modifiers or
+        update raise an error does not count: the next one takes its place in the update. Only
+        random numbers, running statistics and what an `update` has changed before its error stay.
 
         Raises:
             MissingDataError: The batch is one of `net.predict`, without targets.
@@ -255,18 +257,17 @@ class TrainingStepper(UpdateRule):
             if reducer is not None:
                 reducer.finish()
             return
-        if accumulation is not None:
-            accumulation.weigh(sequences)
         self.do_traced("do_passes")
         if accumulation is not None:
-            accumulation.count(sequences)
-            if not accumulation.is_complete:
+            is_last = accumulation.is_at_last
+            sequences = accumulation.add(self.gradients, sequences)
+            if not is_last:
                 return
-            sequences = accumulation.sequences
-            accumulation.finish(self.gradients)
         if reducer is not None:
             reducer.reduce(self.gradients, sequences)
         self.do_traced("finish_update")
+        if accumulation is not None:
+            accumulation.clear()
 
     @property
     def _is_one_trace(self) -> bool:
@@ -294,8 +295,7 @@ class TrainingStepper(UpdateRule):
         if self._is_replaced:
             function()  # a trace would repeat handler operations only
             return
-        scaling, adding = self.loss_scaling, self.accumulation
-        revisions = self.revision, scaling and scaling.revision, adding and adding.revision
+        revisions = self.revision, self.loss_scaling and self.loss_scaling.revision
         if revisions != self._traced:
             self._traces, self._traced = Traces(), revisions
         purpose = method, self.max_gradient_norm is None, *self._grouped.purpose
@@ -303,8 +303,8 @@ class TrainingStepper(UpdateRule):
 
     @property
     def _is_replaced(self) -> bool:
-        """Whether a subclass, also of a helper, replaces methods that a trace would skip."""
-        if not all(getattr(self, name).is_traceable for name in self._own_numbers):
+        """Whether a subclass, also of `LossScaling`, replaces methods that a trace would skip."""
+        if self.loss_scaling is not None and not self.loss_scaling.is_traceable:
             return True
         if self.is_traceable:
             return not vars(self).keys().isdisjoint(_METHODS)
@@ -327,7 +327,6 @@ class TrainingStepper(UpdateRule):
         self.net.forward_pass(training_pass=True)
         self.net.backward_pass(modify=self._takes_one_batch)
         if self.accumulation is not None:
-            self.accumulation.add(self.handler, self.gradients)
             self._come_back()
 
     def finish_update(self) -> None:

@@ -8,6 +8,7 @@ epoch so far. If several processes train together, each has a part of it (`captu
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 import os
 from collections import OrderedDict
@@ -204,8 +205,12 @@ def _naming(name: str) -> Iterator[None]:
 
 
 def _get_iter_states(iters: Mapping[str, Any]) -> State:
-    """Return the states of all iterators that have one."""
-    return {name: it.get_state() for name, it in iters.items() if hasattr(it, "get_state")}
+    """Return the states of all iterators that have one.
+
+    They are copies for later: a user's `get_state` may return a list that grows meanwhile.
+    """
+    found = {name: it.get_state() for name, it in iters.items() if hasattr(it, "get_state")}
+    return copy.deepcopy(found)
 
 
 # -- files ----------------------------------------------------------------------------------------

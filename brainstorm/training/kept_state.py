@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 
@@ -33,3 +34,17 @@ class KeptState:
     def started(self) -> None:
         """End a start that has succeeded: from now on the state is the present one."""
         self._waiting = None
+
+
+@contextlib.contextmanager
+def unless_error(*objects: Any) -> Iterator[None]:
+    """Keep the changes of attributes in a ``with`` block only if it raises no error."""
+    before = [dict(vars(each)) for each in objects]
+    try:
+        yield
+    except BaseException:
+        for each, attributes in zip(objects, before, strict=True):
+            for name in vars(each).keys() - attributes:
+                del vars(each)[name]
+            vars(each).update(attributes)
+        raise

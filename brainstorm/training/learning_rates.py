@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -99,7 +100,8 @@ def find_learning_rate(
     check_iterator("find_learning_rate", training_data_iter)
     updates = int(updates)
     kept = global_rnd.__getstate__()
-    state = training_data_iter.get_state() if hasattr(training_data_iter, "get_state") else None
+    has_state = hasattr(training_data_iter, "get_state")
+    state = copy.deepcopy(training_data_iter.get_state()) if has_state else None
     try:
         with net.copy() as trained:
             stepper = create_from_description(get_description(stepper))
@@ -108,7 +110,7 @@ def find_learning_rate(
             return _search(stepper, progress, [lowest * ratio**i for i in range(updates)])
     finally:
         global_rnd.__setstate__(kept)
-        if state is not None:
+        if has_state:
             training_data_iter.set_state(state)
 
 

@@ -52,8 +52,10 @@ class ParameterGroup(Describable):
             gradients are set to zero. (Weight modifiers change what their references name.)
         keep_statistics: Whether layers with a parameter in the group, shared ones included, keep
             their running statistics, and use them in training too, e.g. a pretrained `BatchNorm`;
-            with ``frozen`` or without. They do so in all passes until the groups change or another
-            stepper starts. (PyTorch's ``requires_grad = False`` is ``frozen``, ``eval()`` is this.)
+            with ``frozen`` or without. They do so in all passes, until another stepper starts or
+            makes a step, or the groups change: a new list in ``stepper.groups`` counts at once, a
+            change of this attribute from the next step on. (PyTorch's ``requires_grad = False`` is
+            ``frozen``, ``eval()`` is this.)
     """
 
     paths: str | Sequence[str]

@@ -1,7 +1,10 @@
 """The buffer manager: where the memory is, when it grows, and what survives."""
 
+import operator
+import signal
 import threading
 import time
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.hub_arrays import MOST_SIZES
 from brainstorm.structure.hubs import Hub
 from brainstorm.structure.placement import measure_bytes
+from brainstorm.structure.turns import PATIENCE, Turn
 
 
 def array(index, shape, hub=None, part=None, **marks):
@@ -318,3 +322,44 @@ def test_who_comes_back_at_once_finds_who_has_waited(manager):
         with manager.turn:
             assert len(came) == number + 1
         other.join()
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+@pytest.mark.parametrize("patience", [PATIENCE, 0.05])
+def test_a_long_wait_is_a_warning_and_goes_on(
+    manager, monkeypatch, caplog, patience, is_interrupted
+):
+    soon = property(operator.methodcaller("acquire", True, patience))
+    monkeypatch.setattr(Turn, "_acquires_soon", soon)
+    expected = int(patience < PATIENCE)
+    is_held, may_go = threading.Event(), threading.Event()
+
+    def hold():
+        with manager.turn:
+            is_held.set()
+            may_go.wait(60)
+
+    def end():
+        while not manager.turn._gate.locked():
+            time.sleep(1e-3)
+        time.sleep(0.2)
+        if is_interrupted:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        else:
+            may_go.set()
+
+    threads = [threading.Thread(target=function) for function in (hold, end)]
+    for thread in threads:
+        thread.start()
+        is_held.wait(60)
+    with pytest.raises(KeyboardInterrupt) if is_interrupted else nullcontext(), manager.turn:
+        assert may_go.is_set()
+    may_go.set()
+    for thread in threads:
+        thread.join()
+    with manager.turn:  # which is free
+        pass
+    assert len(caplog.messages) == expected
+    for text in caplog.messages:
+        assert text.startswith("thread 'MainThread' has waited 60 s for the network of the layers ")
+        assert "A hook of timescale 'update' runs while its training has the network" in text

@@ -135,8 +135,9 @@ def test_so_does_one_of_every_stepper_with_all_parts_and_without(tmp_path, name,
         assert stepper.loss_scaling.scale == 16 * 2**4
 
 
-def test_every_update_can_be_resumed_and_that_again(tmp_path):
-    names = "dense", "cut", "float64"
+@pytest.mark.parametrize("iterator", ["cut", "replayed", "prefetched replay"])
+def test_every_update_can_be_resumed_and_that_again(tmp_path, iterator):
+    names = "dense", iterator, "float64"
     expected = outcome(*whole_run(*names))
     save = SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", keep=1000)
     trainer, _ = whole_run(*names, hooks=[save])

@@ -1,8 +1,10 @@
-"""A batch whose passes fail: training goes on as if it had never been given."""
+"""A batch whose step fails: training goes on as if it had never been given."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import operator
 
 import numpy as np
 import pytest
@@ -12,20 +14,26 @@ from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.layers import FullyConnected
 from brainstorm.layers.noop_layer import NoOpLayerImpl
+from brainstorm.network.parameters import each_modifier
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.training import GradientAccumulation, LossScaling, NesterovStepper, SgdStepper
+from brainstorm.value_modifiers import ClipValues, ValueModifier
 from tests.networks import batch_for, trainable
 from tests.trainings import LEARNING, Call, given, make_trainer, run_steps
 
 
-class FailingLayerImpl(NoOpLayerImpl):
-    """Passes on what it gets, and fails in the pass that was asked for."""
+class Failing:
+    """Fails where it is asked to."""
 
     _fails = ""
 
     def fail_in(self, which):
         if self._fails == which:
             raise RuntimeError("on purpose")
+
+
+class FailingLayerImpl(Failing, NoOpLayerImpl):
+    """Passes on what it gets."""
 
     def forward_pass(self, buffers, training_pass=True):
         self.fail_in("forward")
@@ -36,9 +44,33 @@ class FailingLayerImpl(NoOpLayerImpl):
         super().backward_pass(buffers)
 
 
+class FailingModifier(Failing, ValueModifier):
+    """Changes nothing."""
+
+    def __call__(self, handler, view):
+        self.fail_in("modifier")
+
+
 def network(handler=NumpyHandler):
     fails = ConstructionWrapper.create(FailingLayerImpl, name="Fails")
-    return trainable(FullyConnected(5, "tanh"), fails, handler=handler())
+    net = trainable(FullyConnected(5, "tanh", name="Hidden"), fails, handler=handler())
+    net.set_gradient_modifiers({"Hidden": {"W": [ClipValues(-0.05, 0.05), FailingModifier()]}})
+    return net
+
+
+@contextlib.contextmanager
+def failing(net, stepper, where):
+    """Let a step fail in a ``with`` block: a pass, a gradient modifier, or the update."""
+    *_, (_, _, modifier) = each_modifier(net.gradient_modifiers)
+    net.layers["Fails"]._fails = modifier._fails = where
+    if where == "update":
+        stepper.update = lambda: operator.truediv(1, 0)
+    try:
+        with pytest.raises((RuntimeError, ZeroDivisionError), match="on purpose|division by zero"):
+            yield
+    finally:
+        net.layers["Fails"]._fails = modifier._fails = ""
+        vars(stepper).pop("update", None)
 
 
 def data(number):
@@ -50,18 +82,17 @@ def train(stepper, fails="", handler=NumpyHandler):
     net = network(handler)
     stepper.start(net)
     for number in range(6):
-        if fails and number in FAILING:
+        is_asked = fails in ("forward", "backward") or number % 2 or stepper.accumulation is None
+        if fails and is_asked and number in FAILING:
             net.provide_external_data(data(number + 10))
-            net.layers["Fails"]._fails = fails
-            with pytest.raises(RuntimeError, match="on purpose"):
+            with failing(net, stepper, fails):
                 stepper.run()
-            net.layers["Fails"]._fails = ""
         run_steps(net, stepper, [data(number)])
     return net, stepper
 
 
-#: The first batch of all, which is traced; one that is replayed; the second of an accumulated pair.
-FAILING = (0, 4, 5)
+#: The first batches of all, which are traced; and replayed ones. Pairs of them are accumulated.
+FAILING = (0, 1, 4, 5)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +103,7 @@ FAILING = (0, 4, 5)
         (NativeHandler, True, 2),
     ],
 )
-@pytest.mark.parametrize("fails", ["forward", "backward"])
+@pytest.mark.parametrize("fails", ["forward", "backward", "modifier", "update"])
 @pytest.mark.parametrize("kind", LEARNING)
 def test_a_batch_that_fails_does_not_count(kind, scales, batches, fails, handler):
     def make():
@@ -91,10 +122,9 @@ def test_a_batch_that_fails_does_not_count(kind, scales, batches, fails, handler
 def test_a_second_start_forgets_a_failure():
     stepper = NesterovStepper(0.1, 0.9)
     net = network()
-    net.layers["Fails"]._fails = "forward"
     net.provide_external_data(data(0))
     stepper.start(net)
-    with pytest.raises(RuntimeError, match="on purpose"):
+    with failing(net, stepper, "forward"):
         stepper.run()
     again, expected = train(stepper), train(NesterovStepper(0.1, 0.9))
     np.testing.assert_array_equal(again[0].get("parameters"), expected[0].get("parameters"))

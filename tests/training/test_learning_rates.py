@@ -58,15 +58,36 @@ def test_the_suggestion_is_a_rate_that_learns(stepper):
     assert np.mean(losses[-6:]) < 0.5 * losses[0]
 
 
-def test_nothing_is_changed():
-    net, data, stepper = network(), Minibatches(10, **DATA), AdamStepper(0.123)
-    before = net.get("parameters"), data.get_state(), global_rnd.__getstate__()
+class Remembering(Minibatches):
+    """Its state is a list that grows."""
+
+    def __init__(self, *args, **data):
+        super().__init__(*args, **data)
+        self.seen = [0]
+
+    def __call__(self, handler=None):
+        for batch in super().__call__(handler):
+            self.seen.append(len(self.seen))
+            yield batch
+
+    def get_state(self):
+        return {**super().get_state(), "seen": self.seen}
+
+    def set_state(self, state):
+        super().set_state(state)
+        self.seen = list(state["seen"])
+
+
+@pytest.mark.parametrize("make", [Minibatches, Remembering])
+def test_nothing_is_changed(make):
+    net, data, stepper = network(), make(10, **DATA), AdamStepper(0.123)
+    before = net.get("parameters"), str(data.get_state()), global_rnd.__getstate__()
     statistics = net.get("BatchNorm.internals.running_mean")
     generators = get_generator_states(net)
     find_learning_rate(net, stepper, data, updates=10)
     assert np.array_equal(net.get("parameters"), before[0])
     assert np.array_equal(net.get("BatchNorm.internals.running_mean"), statistics)
-    assert str(data.get_state()) == str(before[1])
+    assert str(data.get_state()) == before[1]
     assert str(global_rnd.__getstate__()) == str(before[2])
     assert str(get_generator_states(net)) == str(generators)
     assert stepper.learning_rate == 0.123

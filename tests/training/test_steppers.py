@@ -217,31 +217,54 @@ def test_a_restored_state_is_not_lost_before_start():
     np.testing.assert_array_equal(state["velocity"], stepper.state["velocity"])
 
 
-def test_a_state_is_not_lost_in_a_start_that_fails():
-    """Nor those of its helpers, which start before it turns out that the last one cannot."""
+class FailingReducer:
+    is_in_step = True
 
-    class Reducer:
-        is_in_step = fails = True
+    def start(self, stepper):
+        raise TrainingError("no connection")
 
-        def start(self, stepper):
-            if self.fails:
-                raise OSError("no connection")
+
+def of_another_network():
+    accumulation = GradientAccumulation(2)
+    accumulation.set_state({"given": 1, "sequences": 5, "total": np.zeros(1)})
+    return accumulation
+
+
+#: A part of a stepper with which it cannot start.
+WRONG = {
+    "groups": lambda: [ParameterGroup("Nothing")],
+    "accumulation": of_another_network,
+    "reducer": FailingReducer,  # which comes last
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_start_that_fails_leaves_the_stepper_as_it_was(name):
+    """Also its helpers, which start before it turns out that the last one cannot."""
 
     def make():
         parts = {"loss_scaling": LossScaling(), "accumulation": GradientAccumulation(2)}
         return given(MomentumStepper(0.2, 0.9), **parts)
 
-    (_, stepper), again = started(make()), make()
-    stepper.run()
-    expected = stepper.get_state()
-    again.set_state(expected)
-    again.reducer = Reducer()
-    with pytest.raises(OSError, match="no connection"):
-        again.start(network())
-    np.testing.assert_equal(again.get_state(), expected)
-    again.reducer.fails = False
-    again.start(network())
-    np.testing.assert_equal(again.get_state(), expected)
+    def fail_to_start(stepper):
+        state, right = stepper.get_state(), getattr(stepper, name)
+        vars(stepper)[name] = WRONG[name]()
+        with pytest.raises(TrainingError, match="Nothing|another network|no connection"):
+            stepper.start(network())
+        vars(stepper)[name] = right
+        np.testing.assert_equal(stepper.get_state(), state)
+
+    (net, stepper), (expected, undisturbed), new = started(make()), started(make()), make()
+    fail_to_start(make())
+    for _ in range(4):
+        undisturbed.run()
+        stepper.run()
+        fail_to_start(stepper)
+    np.testing.assert_array_equal(net.get("parameters"), expected.get("parameters"))
+    new.set_state(stepper.get_state())
+    fail_to_start(new)
+    new.start(network())
+    np.testing.assert_equal(new.get_state(), stepper.get_state())
 
 
 def test_a_step_that_is_refused_is_not_counted():
