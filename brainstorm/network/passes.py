@@ -237,31 +237,45 @@ class NetworkPasses(NetworkParameters):
         Only a `DebugHandler` executes them, because it checks the results of operations.
 
         ``print(net.plan().report())`` shows each with its time, after running the passes a few
-        times.
+        times. A replay, and each of these, is a turn that does the same as the passes; it is
+        refused if they would consist of other calls by now.
 
         Args:
             training_pass: Whether layers act as in training; else only the forward pass.
         """
-        with self._buffer_manager.turn, self.handler.tracing(runs=False) as trace:
-            position, made_up = self._buffer_manager.position, self._made_up
-            self._made_up = []  # the calls do not depend on the data
-            try:
-                self.forward_pass(training_pass)
+        manager = self._buffer_manager
+
+        def state() -> Any:
+            return manager.carries_context, manager.stamp, self._what_passes_depend_on()
+
+        with manager.turn:
+            with self.handler.tracing(runs=False) as trace:
+                position, made_up = manager.position, self._made_up
+                self._made_up = []  # the calls do not depend on the data
+                try:
+                    self.forward_pass(training_pass)
+                    if training_pass:
+                        self.backward_pass()
+                    end = manager.position
+                finally:
+                    self._made_up = made_up
+                    if not trace.runs:
+                        manager.position = position
+            sizes, planned = manager.sizes, state()
+
+        def around(function: Callable[[], None]) -> None:
+            with manager.turn:
+                if manager.sizes != sizes or state() != planned:
+                    raise NetworkValidationError(
+                        f"plan().replay: expected the sizes {sizes} and the network of the plan, "
+                        f"got the sizes {manager.sizes}, or its memory, layers or modifiers have "
+                        f"changed since. Make another plan: net.plan()."
+                    )
                 if training_pass:
-                    self.backward_pass()
-            finally:
-                self._buffer_manager.position, self._made_up = position, made_up
-        planned = self._buffer_manager.sizes, self._buffer_manager.stamp
+                    self.check_complete()
+                manager.repeat(end, function)
 
-        def check() -> None:
-            if (self._buffer_manager.sizes, self._buffer_manager.stamp) != planned:
-                raise NetworkValidationError(
-                    f"plan().replay: expected the sizes {planned[0]} and the memory of the plan, "
-                    f"got the sizes {self._buffer_manager.sizes} or other memory. Make another "
-                    f"plan: net.plan()."
-                )
-
-        trace.check = check
+        trace.around = around
         return trace
 
     def memory(self, T: int, B: int, S: int | None = None) -> MemoryReport:

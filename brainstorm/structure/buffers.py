@@ -250,6 +250,12 @@ class BufferManager:
             )
         self.position = None
 
+    def repeat(self, position: int | None, function: Callable[[], None]) -> None:
+        """Call a function that repeats passes, of which the last one ends at a position."""
+        self.position = None
+        function()
+        self.position = position
+
     @property
     def persistent_paths(self) -> list[str]:
         """Paths of the buffers that are saved with the network in addition to the parameters."""
