@@ -7,12 +7,30 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 
+from brainstorm.errors import NetworkValidationError
 from brainstorm.handlers.traces import Trace, replays_are_enabled
 from brainstorm.structure.buffers import BufferManager
 
 #: Maximum number of steps in all kept traces. There is one trace for each T, B, S, and whatever
 #: else the caller distinguishes. A step takes about three kilobytes.
 MOST_STEPS = 2**16
+
+
+def repeat(manager: BufferManager, position: int | None, function: Callable[[], None]) -> None:
+    """Call a function that repeats passes, of which the last one ends at a position."""
+    manager.position = None
+    function()
+    manager.position = position
+
+
+def check_planned(planned: tuple[Any, ...], present: tuple[Any, ...]) -> None:
+    """Raise an error if what planned calls depend on, which begins with T, B and S, has changed."""
+    if present != planned:
+        raise NetworkValidationError(
+            f"plan().replay: expected the sizes {planned[0]} and the network of the plan, got the "
+            f"sizes {present[0]}, or its memory, layers or modifiers have changed since. Make "
+            f"another plan: net.plan()."
+        )
 
 
 class Traces:
@@ -76,7 +94,7 @@ class Traces:
         # A trace holds the scratch memory that it began with; if that grew, the next needs less.
         has_grown = version != (manager.lane and manager.lane.version)
         if (manager.stamp, depends()) == stamp and not has_grown:
-            trace.around = partial(manager.repeat, manager.position)
+            trace.around = partial(repeat, manager, manager.position)
             self._keep(key, stamp, trace)
             manager.traces.add(self)
 
