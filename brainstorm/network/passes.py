@@ -214,7 +214,7 @@ class NetworkPasses(NetworkParameters):
         layers = [layer.revision for layer in passes.traced]
         return passes, passes.revision, list(passes.followers), layers, modifiers
 
-    def plan(self, training_pass: bool = True) -> Trace:
+    def plan(self, training_pass: bool = True, backward_pass: bool | None = None) -> Trace:
         """Return the calls of both passes for the present T and B, without executing them.
 
         Only a `DebugHandler` executes them, because it checks the results of operations.
@@ -224,9 +224,11 @@ class NetworkPasses(NetworkParameters):
         refused if they would consist of other calls by now.
 
         Args:
-            training_pass: Whether layers act as in training; else only the forward pass.
+            training_pass: Whether layers act as in training.
+            backward_pass: Whether the backward pass is included; `None`: only in training.
         """
         manager = self._buffer_manager
+        both = training_pass if backward_pass is None else backward_pass
 
         def state() -> tuple[Any, ...]:
             depends = self._what_passes_depend_on()
@@ -238,7 +240,7 @@ class NetworkPasses(NetworkParameters):
                 manager.provided = set(self.input_names)  # the calls do not depend on the data
                 try:
                     self.forward_pass(training_pass)
-                    if training_pass:
+                    if both:
                         self.backward_pass()
                     end = manager.position
                 finally:
@@ -250,7 +252,7 @@ class NetworkPasses(NetworkParameters):
         def around(function: Callable[[], None]) -> None:
             with manager.turn:
                 check_planned(planned, state())
-                if training_pass:
+                if both:
                     self.check_complete()
                 repeat(manager, end, function)
 

@@ -197,6 +197,18 @@ def test_net_plan_lists_the_calls_of_both_passes():
     assert not any(place.endswith("backward") for place in only_forward)
 
 
+def test_a_plan_of_both_passes_may_be_one_of_evaluation():
+    net, batch = network(), batch_for()
+    net.provide_external_data(batch)
+    net.forward_pass()
+    net.backward_pass()
+    expected = net.get("gradients")
+    for _ in range(2):
+        net.handler.fill(net.buffer.gradients, 7.0)
+        net.plan(training_pass=False, backward_pass=True).replay()
+        np.testing.assert_array_equal(net.get("gradients"), expected)
+
+
 @pytest.mark.parametrize("does_passes", [False, True])
 def test_net_plan_does_nothing_but_with_a_debug_handler_the_passes(does_passes):
     handler = NumpyHandler(seed=1)
