@@ -89,12 +89,13 @@ class Traces:
         if not replays_are_enabled():
             function()
             return
-        version = manager.lane and manager.lane.version
+        version, passes = manager.lane and manager.lane.version, manager.passes
         trace = handler.trace(function)
         # A trace holds the scratch memory that it began with; if that grew, the next needs less.
         has_grown = version != (manager.lane and manager.lane.version)
         if (manager.stamp, depends()) == stamp and not has_grown:
-            trace.around = partial(repeat, manager, manager.position)
+            if manager.passes != passes:
+                trace.around = partial(repeat, manager, manager.position)
             self._keep(key, stamp, trace)
             manager.traces.add(self)
 

@@ -40,6 +40,7 @@ class BufferManager:
         nodes: The array nodes of the layout, by path.
         position: Where the last pass ended (see `brainstorm.structure.lifetimes`); `None` if it
             did not end, ran only some of the layers, or memory has moved since.
+        passes: Number of passes that have begun.
         provided: The inputs whose data are in the memory.
         turn: To be entered by threads that compute with the memory; others wait.
     """
@@ -55,6 +56,7 @@ class BufferManager:
         self.handler = get_default_handler() if handler is None else handler
         self.layout, self.hubs, self.nodes = layout, list(hubs), dict(gather_array_nodes(layout))
         self.position: int | None = None
+        self.passes = 0
         self.turn = Turn(self)
         self.lane = self.handler.new_lane()
         if allocate is not None:  # memory that is never written
@@ -254,6 +256,7 @@ class BufferManager:
                 "backward_pass: expected a forward pass before it. Call forward_pass."
             )
         self.position = None
+        self.passes += 1
 
     @property
     def persistent_paths(self) -> list[str]:

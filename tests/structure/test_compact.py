@@ -12,7 +12,7 @@ from brainstorm.layers import Dropout, FullyConnected, Lstm, TiedFullyConnected
 from brainstorm.network import Network
 from brainstorm.structure.layout import gather_array_nodes
 from brainstorm.tools import extract
-from brainstorm.training import MomentumStepper
+from brainstorm.training import MomentumStepper, SgdStepper
 from tests.layers.test_in_network import many_parts, two_recurrent_layers
 from tests.networks import WIRINGS, checked, classifier, data_for, forward, provide
 from tests.poisoning import poison
@@ -231,6 +231,21 @@ def test_a_plan_is_a_pass_if_it_is_executed():
     net.get(HIDDEN)
     net.plan()
     assert_refused(net, HIDDEN)
+
+
+def test_an_update_is_no_pass():
+    net, stepper = make("mlp", "compact", FLOAT64), SgdStepper(0.1)
+    provide(net)
+    stepper.start(net)
+    for is_late in (False, False, True):
+        net.forward_pass(training_pass=True)
+        if is_late:
+            stepper.apply()
+            assert net.get(HIDDEN).any()
+        net.backward_pass()
+        stepper.apply()
+        assert_refused(net, HIDDEN)
+    assert stepper.steps == 4
 
 
 def test_deltas_of_the_input_can_be_read_after_a_backward_pass(net):
