@@ -237,6 +237,15 @@ def test_writing_leaves_no_traces_in_the_network() -> None:
     generate(net, START, 5)
 
 
+def test_a_batch_is_lost_by_writing() -> None:
+    net = make_network(*MIDDLES["both"]())
+    codes = np.array(START[:1])[:, None, None]
+    net.provide_external_data({"default": codes, "targets": codes})
+    generate(net, START[:1], 1)
+    with pytest.raises(MissingDataError, match="data for 'targets' is missing"):
+        net.check_complete()
+
+
 # -- what is refused ----------------------------------------------------------------------------
 
 STEP_BY_STEP = "expected a layer that computes step by step"

@@ -1,6 +1,7 @@
 """The network: passes, gradients over every kind of wiring, inspection, files."""
 
 import re
+import threading
 
 import h5py
 import numpy as np
@@ -350,10 +351,18 @@ def test_the_report_of_a_plan_is_a_table_in_a_notebook():
 
 
 @pytest.mark.parametrize(
-    "change", [lambda net: net.predict(np.zeros((3, 90, 4))), lambda net: provide(net, 3, 1)]
+    "change",
+    [
+        lambda net: net.predict(np.zeros((3, 90, 4))),
+        lambda net: provide(net, 3, 1),
+        lambda net: net.carry_context([], continues=False),
+        lambda net: net.set_gradient_modifiers(ClipValues(-0.01, 0.01)),
+        lambda net: setattr(net, "loss_scale", net.handler.ones((1,))),
+        lambda net: setattr(net.layers["Projection"], "forward_pass", lambda *_: None),
+    ],
 )
-def test_a_plan_is_not_replayed_on_other_memory(change):
-    net = build("mlp")
+def test_a_plan_is_not_replayed_on_another_memory_or_network(change):
+    net = build("mlp", FLOAT64)
     provide(net)
     plan = net.plan()
     for needs_a_pass in (net.backward_pass, net.get_loss_values):
@@ -364,7 +373,25 @@ def test_a_plan_is_not_replayed_on_other_memory(change):
     run_passes(net)
     np.testing.assert_array_equal(net.get("gradients"), gradients)
     change(net)
-    with pytest.raises(NetworkValidationError, match="Make another plan"):
+    for repeat in (plan.replay, plan.profile, plan.report):
+        with pytest.raises(NetworkValidationError, match="Make another plan"):
+            repeat()
+
+
+def test_a_plan_is_repeated_in_turns_and_only_on_a_whole_batch():
+    net = build("mlp")
+    data = provide(net)
+    plan, forward_plan = net.plan(), net.plan(training_pass=False)
+    for repeat in (plan.replay, plan.profile, plan.report):
+        thread = threading.Thread(target=repeat)
+        with net.alone():
+            thread.start()
+            thread.join(0.1)
+            assert thread.is_alive()
+        thread.join()
+    net.predict(data["default"])
+    forward_plan.replay()
+    with pytest.raises(MissingDataError, match="data for 'targets' is missing"):
         plan.replay()
 
 

@@ -13,6 +13,7 @@ repeated without the layers. Other code between operations is not part of a trac
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 import threading
 import time
@@ -104,7 +105,7 @@ class Trace:
         place: The place of the calls recorded next.
         described: What errors in a replay call a place, if not by its name.
         reads: The operations with results that ran while tracing, which a replay does not repeat.
-        check: Raises an error before a replay if the arrays are no longer those that are in use.
+        around: Calls the function that repeats the calls; it may wait, refuse, or do more.
     """
 
     def __init__(self, handler: Any, runs: bool = True) -> None:
@@ -113,7 +114,7 @@ class Trace:
         self.place = ""
         self.described: dict[str, str] = {}
         self.reads: list[str] = []
-        self.check: Callable[[], None] | None = None
+        self.around: Callable[[Callable[[], None]], None] = operator.call
         self._functions: Sequence[Callable[[], Any]] | None = None
 
     def keep(
@@ -125,8 +126,9 @@ class Trace:
 
     def replay(self) -> None:
         """Execute all calls on the present content of their arrays."""
-        if self.check is not None:
-            self.check()
+        self.around(self._replay)
+
+    def _replay(self) -> None:
         if self._functions is None:
             self._functions = self.handler.compile([step.call for step in self.steps])
         try:
@@ -145,11 +147,15 @@ class Trace:
             repeats: Number of runs of all steps.
         """
         best = [float("inf")] * len(self.steps)
-        for _ in range(repeats):
+
+        def measure() -> None:
             for i, step in enumerate(self.steps):
                 start = time.perf_counter()
                 step.call()
                 best[i] = min(best[i], time.perf_counter() - start)
+
+        for _ in range(repeats):
+            self.around(measure)
         return list(zip(self.steps, best, strict=True))
 
     def report(self, repeats: int = 20) -> Report:

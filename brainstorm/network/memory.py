@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.display import ShownAsTree, Tree
-from brainstorm.errors import NetworkValidationError
+from brainstorm.errors import MissingDataError, NetworkValidationError
 from brainstorm.handlers.base_handler import Handler, check_is_handler
 from brainstorm.interrupts import uninterrupted
 from brainstorm.layers.base_layer import Layer
@@ -43,8 +43,8 @@ class NetworkMemory(ShownAsTree, Seedable):
     def set_handler(self, handler: Handler) -> None:
         """Set the handler for all further computations.
 
-        Parameters and running statistics are kept, in other arrays. Layers continue their random
-        numbers if the random streams of both handlers are of one kind.
+        Parameters and running statistics are kept, in other arrays; the batch is lost. Layers
+        continue their random numbers if the random streams of both handlers are of one kind.
 
         Raises:
             NetworkValidationError: It is not a handler.
@@ -132,6 +132,24 @@ class NetworkMemory(ShownAsTree, Seedable):
     def parameters_size(self) -> int:
         """Number of trainable values."""
         return int(self.buffer.parameters.size)
+
+    @property
+    def _missing(self) -> list[str]:
+        """The inputs without data, whose content is undefined or zero."""
+        return [name for name in self.input_names if name not in self._buffer_manager.provided]
+
+    def check_complete(self) -> None:
+        """Raise an error if the present batch is one of `predict`, or another without all data.
+
+        Raises:
+            MissingDataError: Data are missing.
+        """
+        if self._missing and self.batch_size:  # else the passes say that there are no data at all
+            raise MissingDataError(
+                f"data for {', '.join(map(repr, self._missing))} is missing: the present batch has "
+                f"none, because of net.predict or all_inputs=False, or lost it by set_handler, "
+                f"keep_input_deltas or an error. Call provide_external_data."
+            )
 
     def get(self, path: str) -> np.ndarray:
         """Return a copy of a buffer as a NumPy array.

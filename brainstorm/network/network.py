@@ -230,8 +230,7 @@ class Network(NetworkPasses, Describable):
         parts: dict[str, list[np.ndarray]] = {path: [] for path in outputs}
         for batch, *sizes in split_batch(given_data, self._check_data, batch_size):
             with self._buffer_manager.turn:
-                self._provide(batch, *sizes)
-                self._made_up = missing
+                self._provide(batch, *sizes, missing=missing)
                 manager, depends = self._buffer_manager, self._what_passes_depend_on
                 self._traces.run(manager, depends, compute, (*outputs, missing))
                 for path, structure in outputs.items():

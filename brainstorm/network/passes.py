@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from brainstorm.errors import MissingDataError, NetworkValidationError, shown
+from brainstorm.errors import NetworkValidationError, shown
 from brainstorm.handlers.traces import Trace
 from brainstorm.interrupts import uninterrupted
 from brainstorm.network.external_data import DataCheck
@@ -18,9 +18,8 @@ from brainstorm.network.layer_passes import Passes
 from brainstorm.network.parameters import NetworkParameters, each_modifier
 from brainstorm.network.pass_plan import find_finished_gradients
 from brainstorm.network.topology import warn_of_parts
-from brainstorm.network.tracing import Traces
+from brainstorm.network.tracing import Traces, check_planned, repeat
 from brainstorm.structure.architecture import INPUT
-from brainstorm.structure.buffer_structure import CONSTANT
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.lifetimes import plan_memory
@@ -42,13 +41,11 @@ class NetworkPasses(NetworkParameters):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._check_data = DataCheck(self.layers[INPUT].out_shapes)
-        #: Inputs of the present batch that `predict` has set to zero.
-        self._made_up: Collection[str] = ()
         self._passes = Passes(self.layers, self._buffer_manager)
 
     @property
     def keep_input_deltas(self) -> bool:
-        """Whether the deltas of the Input layer are computed too; a change replaces all arrays."""
+        """Whether the deltas of the Input layer are computed too; by a change the batch is lost."""
         return "@needed" in self._buffer_manager.layout[INPUT]
 
     @keep_input_deltas.setter
@@ -87,9 +84,9 @@ class NetworkPasses(NetworkParameters):
             data: Name to array (T, B, features...), as in the Input's ``out_shapes``. Arrays of
                 other kinds than the handler's are converted by NumPy and cast to its dtype; unknown
                 names are ignored.
-            all_inputs: Whether every input must be given; if not, the others keep their content if
-                T, B and S stay the same, or their size is constant; otherwise steppers refuse the
-                batch.
+            all_inputs: Whether every input must be given; if not, the others keep the data they
+                have if T, B and S stay the same, or their size is constant; otherwise steppers
+                refuse the batch.
 
         Raises:
             MissingDataError: An input is missing.
@@ -98,28 +95,11 @@ class NetworkPasses(NetworkParameters):
             OutOfMemoryError: There is no memory for these sizes.
         """
         with self._buffer_manager.turn:
-            before = self._buffer_manager.sizes
-            T, B, S = (1 if all_inputs else size or 1 for size in before)
+            T, B, S = (1 if all_inputs else size or 1 for size in self._buffer_manager.sizes)
             self._provide(data, *self._check_data(data, all_inputs, (T, B, S)))
-            if self._buffer_manager.sizes != before:
-                shapes = self.layers[INPUT].out_shapes
-                self._made_up = [name for name in shapes if shapes[name].buffer_type != CONSTANT]
-            self._made_up = [name for name in self._made_up if name not in data]
 
-    def check_complete(self) -> None:
-        """Raise an error if the present batch is one of `predict`, or another without all data.
-
-        Raises:
-            MissingDataError: Data are missing.
-        """
-        if self._made_up:
-            raise MissingDataError(
-                f"data for {', '.join(map(repr, self._made_up))} is missing: the present batch has "
-                f"none, because of net.predict or all_inputs=False. Call provide_external_data."
-            )
-
-    def _provide(self, data: Data, *sizes: int) -> None:
-        """Provide data whose T, B and S `DataCheck` has returned."""
+    def _provide(self, data: Data, *sizes: int, missing: Collection[str] = ()) -> None:
+        """Provide data whose T, B and S `DataCheck` has returned, without others."""
         inp, handler = self.layers[INPUT], self.handler
         arrays = {name: data[name] for name in inp.out_shapes if name in data}
         for name, array in arrays.items():
@@ -131,11 +111,13 @@ class NetworkPasses(NetworkParameters):
                 self.layers[connection.end_layer].validate_data(connection.input_name, array)
         self._buffer_manager.leave_batch()
         targets = self._buffer_manager.resize(*sizes).Input.outputs
+        self._buffer_manager.provided -= {*arrays, *missing}
         for name, array in arrays.items():
             if isinstance(array, np.ndarray):
                 handler.set_from_numpy(targets[name], array)
             else:
                 handler.copy_to(array, targets[name])
+        self._buffer_manager.provided |= arrays.keys()
 
     def forward_pass(
         self, training_pass: bool = False, context: Sequence[Array] | None = None
@@ -152,7 +134,7 @@ class NetworkPasses(NetworkParameters):
         """
         self._check_context("forward_pass, context", context)
         if context is not None:
-            warn_of_parts(self.layers, is_intended=False, missing=self._made_up)
+            warn_of_parts(self.layers, is_intended=False, missing=self._missing)
         with self._buffer_manager.turn:
             self._passes.forward(self.layers, training_pass, context)
 
@@ -165,6 +147,7 @@ class NetworkPasses(NetworkParameters):
     ) -> None:
         """Run some layers forward, outside training, with 0 for missing inputs; see `Passes`."""
         with self._buffer_manager.turn:
+            self._buffer_manager.provided.difference_update(missing)
             for name in missing:
                 self.handler.fill(self.buffer.Input.outputs[name], 0.0)
             self._passes.forward(names, False, context, past)
@@ -231,37 +214,49 @@ class NetworkPasses(NetworkParameters):
         layers = [layer.revision for layer in passes.traced]
         return passes, passes.revision, list(passes.followers), layers, modifiers
 
-    def plan(self, training_pass: bool = True) -> Trace:
+    def plan(self, training_pass: bool = True, backward_pass: bool | None = None) -> Trace:
         """Return the calls of both passes for the present T and B, without executing them.
 
         Only a `DebugHandler` executes them, because it checks the results of operations.
 
         ``print(net.plan().report())`` shows each with its time, after running the passes a few
-        times.
+        times. A replay, and each of these, is a turn that does the same as the passes; it is
+        refused if they would consist of other calls by now.
 
         Args:
-            training_pass: Whether layers act as in training; else only the forward pass.
+            training_pass: Whether layers act as in training.
+            backward_pass: Whether the backward pass is included; `None`: only in training.
         """
-        with self._buffer_manager.turn, self.handler.tracing(runs=False) as trace:
-            position, made_up = self._buffer_manager.position, self._made_up
-            self._made_up = []  # the calls do not depend on the data
-            try:
-                self.forward_pass(training_pass)
-                if training_pass:
-                    self.backward_pass()
-            finally:
-                self._buffer_manager.position, self._made_up = position, made_up
-        planned = self._buffer_manager.sizes, self._buffer_manager.stamp
+        manager = self._buffer_manager
+        both = training_pass if backward_pass is None else backward_pass
 
-        def check() -> None:
-            if (self._buffer_manager.sizes, self._buffer_manager.stamp) != planned:
-                raise NetworkValidationError(
-                    f"plan().replay: expected the sizes {planned[0]} and the memory of the plan, "
-                    f"got the sizes {self._buffer_manager.sizes} or other memory. Make another "
-                    f"plan: net.plan()."
-                )
+        def state() -> tuple[Any, ...]:
+            depends = self._what_passes_depend_on()
+            return manager.sizes, manager.carries_context, manager.stamp, depends
 
-        trace.check = check
+        with manager.turn:
+            with self.handler.tracing(runs=False) as trace:
+                position, provided = manager.position, manager.provided
+                manager.provided = set(self.input_names)  # the calls do not depend on the data
+                try:
+                    self.forward_pass(training_pass)
+                    if both:
+                        self.backward_pass()
+                    end = manager.position
+                finally:
+                    manager.provided = provided
+                    if not trace.runs:
+                        manager.position = position
+            planned = state()
+
+        def around(function: Callable[[], None]) -> None:
+            with manager.turn:
+                check_planned(planned, state())
+                if both:
+                    self.check_complete()
+                repeat(manager, end, function)
+
+        trace.around = around
         return trace
 
     def memory(self, T: int, B: int, S: int | None = None) -> MemoryReport:
@@ -380,7 +375,7 @@ class NetworkPasses(NetworkParameters):
                 f"state to 0: array[:, numbers] = 0."
             )
         if continues:
-            warn_of_parts(self.layers, missing=self._made_up)
+            warn_of_parts(self.layers, missing=self._missing)
         with self._buffer_manager.turn:
             self._buffer_manager.carry_context(state, continues)
 

@@ -14,7 +14,8 @@ from brainstorm.errors import NetworkValidationError, OutOfMemoryError, ReusedBu
 from brainstorm.forks import count_forks
 from brainstorm.handlers import get_default_handler
 from brainstorm.handlers.base_handler import Handler
-from brainstorm.structure.buffer_structure import BufferStructure
+from brainstorm.structure.architecture import INPUT
+from brainstorm.structure.buffer_structure import CONSTANT, BufferStructure
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.hub_arrays import CLOSED, ArraysBySize, HubArrays, HubMemory
 from brainstorm.structure.hubs import Hub, last_axis_slice, stateful_hubs
@@ -39,6 +40,8 @@ class BufferManager:
         nodes: The array nodes of the layout, by path.
         position: Where the last pass ended (see `brainstorm.structure.lifetimes`); `None` if it
             did not end, ran only some of the layers, or memory has moved since.
+        passes: Number of passes that have begun.
+        provided: The inputs whose data are in the memory.
         turn: To be entered by threads that compute with the memory; others wait.
     """
 
@@ -53,6 +56,7 @@ class BufferManager:
         self.handler = get_default_handler() if handler is None else handler
         self.layout, self.hubs, self.nodes = layout, list(hubs), dict(gather_array_nodes(layout))
         self.position: int | None = None
+        self.passes = 0
         self.turn = Turn(self)
         self.lane = self.handler.new_lane()
         if allocate is not None:  # memory that is never written
@@ -122,6 +126,7 @@ class BufferManager:
         """Release all memory; the next `resize` allocates again."""
         allocate = self._allocate or self.handler.allocate
         self._memory = HubMemory(self.hubs, allocate, self.item_size)
+        self.provided: set[str] = set()
         self._forget_places()
         self._arrays.present = HubArrays(self.hubs, self.full_buffers)
         self._carried: list[Array | None] | None = None
@@ -186,6 +191,8 @@ class BufferManager:
         """
         arrays = self._memory.arrays(*sizes)
         self.position = None
+        hubs = {name: self.nodes[f"{INPUT}.outputs.{name}"]["@hub"] for name in self.provided}
+        self.provided = {n for n, hub in hubs.items() if self.hubs[hub].buffer_type == CONSTANT}
         if arrays.memory is not self.buffers.memory:
             self._forget_places()
         self._arrays.enter(arrays)
@@ -249,6 +256,7 @@ class BufferManager:
                 "backward_pass: expected a forward pass before it. Call forward_pass."
             )
         self.position = None
+        self.passes += 1
 
     @property
     def persistent_paths(self) -> list[str]:

@@ -140,7 +140,10 @@ class TrainingStepper(UpdateRule):
 
     @property
     def traces(self) -> Mapping[Hashable, Trace]:
-        """The traces of its steps, by the part of a step, T, B and so on; last used comes last."""
+        """The traces of its steps, by the part of a step, T, B and so on; last used comes last.
+
+        Replay or report them within ``net.alone()`` if other threads use the network.
+        """
         return self._traces.kept
 
     def start(self, net: Any) -> None:

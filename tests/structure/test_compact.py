@@ -7,12 +7,12 @@ import pytest
 
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import NetworkValidationError, ReusedBufferError
-from brainstorm.handlers import NumpyHandler
+from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.layers import Dropout, FullyConnected, Lstm, TiedFullyConnected
 from brainstorm.network import Network
 from brainstorm.structure.layout import gather_array_nodes
 from brainstorm.tools import extract
-from brainstorm.training import MomentumStepper
+from brainstorm.training import MomentumStepper, SgdStepper
 from tests.layers.test_in_network import many_parts, two_recurrent_layers
 from tests.networks import WIRINGS, checked, classifier, data_for, forward, provide
 from tests.poisoning import poison
@@ -203,6 +203,49 @@ def test_what_can_be_read_when(net):
         net.backward_pass()
         assert_refused(net, HIDDEN, DELTA)
         net.get("Out.outputs.predictions")
+
+
+@pytest.mark.parametrize("handler", [NumpyHandler, lambda: DebugHandler(NumpyHandler())])
+@pytest.mark.parametrize("kind", ["replay", "report"])
+def test_repeating_a_plan_is_a_pass(kind, handler):
+    net = make("mlp", "compact", handler())
+    provide(net)
+    for training_pass in (False, True):
+        net.forward_pass()
+        plan = net.plan(training_pass)
+        net.forward_pass()
+        getattr(plan, kind)()
+        assert net.get_loss_values()["total_loss"] > 0
+        if not training_pass:
+            net.get(HIDDEN)
+            net.backward_pass()
+        assert_refused(net, HIDDEN)
+        with pytest.raises(NetworkValidationError, match="needs a forward pass of its own"):
+            net.backward_pass()
+
+
+def test_a_plan_is_a_pass_if_it_is_executed():
+    net = make("mlp", "compact", DebugHandler(NumpyHandler()))
+    provide(net)
+    net.plan(training_pass=False)
+    net.get(HIDDEN)
+    net.plan()
+    assert_refused(net, HIDDEN)
+
+
+def test_an_update_is_no_pass():
+    net, stepper = make("mlp", "compact", FLOAT64), SgdStepper(0.1)
+    provide(net)
+    stepper.start(net)
+    for is_late in (False, False, True):
+        net.forward_pass(training_pass=True)
+        if is_late:
+            stepper.apply()
+            assert net.get(HIDDEN).any()
+        net.backward_pass()
+        stepper.apply()
+        assert_refused(net, HIDDEN)
+    assert stepper.steps == 4
 
 
 def test_deltas_of_the_input_can_be_read_after_a_backward_pass(net):

@@ -197,6 +197,18 @@ def test_net_plan_lists_the_calls_of_both_passes():
     assert not any(place.endswith("backward") for place in only_forward)
 
 
+def test_a_plan_of_both_passes_may_be_one_of_evaluation():
+    net, batch = network(), batch_for()
+    net.provide_external_data(batch)
+    net.forward_pass()
+    net.backward_pass()
+    expected = net.get("gradients")
+    for _ in range(2):
+        net.handler.fill(net.buffer.gradients, 7.0)
+        net.plan(training_pass=False, backward_pass=True).replay()
+        np.testing.assert_array_equal(net.get("gradients"), expected)
+
+
 @pytest.mark.parametrize("does_passes", [False, True])
 def test_net_plan_does_nothing_but_with_a_debug_handler_the_passes(does_passes):
     handler = NumpyHandler(seed=1)
@@ -408,16 +420,52 @@ def test_data_without_targets_are_no_batch_to_train_on(make, sequences):
     assert stepper.steps == 3
 
 
+def fail_to_copy(provide):
+    def run(net, stepper):
+        copy = net.handler.set_from_numpy
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(net.handler, "set_from_numpy", lambda *given: (copy(*given), 1 / 0))
+            with pytest.raises(ZeroDivisionError):
+                provide(net)
+
+    return run
+
+
+LOST_BY = {
+    "handler": change_handler,
+    "deltas": CHANGES["deltas"],
+    "copies of a batch": fail_to_copy(lambda net: net.provide_external_data(batch_for(seed=1))),
+    "copies of a part": fail_to_copy(lambda net: net.predict(batch_for(seed=1)["default"])),
+}
+
+
+@pytest.mark.parametrize("name", LOST_BY)
+def test_a_batch_that_was_lost_is_missing(name):
+    net, stepper = network(FullyConnected(4)), SgdStepper(0.1)
+    train(net, stepper, [batch_for()])
+    LOST_BY[name](net, stepper)
+    net.forward_pass()
+    for use in (stepper.run, net.get_loss_values, net.backward_pass, net.plan().replay):
+        with pytest.raises(MissingDataError, match="data for 'default', .*is missing: the present"):
+            use()
+    run_steps(net, stepper, [batch_for()])
+
+
 def test_data_of_constant_size_stay_for_other_batches():
     inp = classifier(FullyConnected(4, "tanh"))
     inp.layer.layer_kwargs["out_shapes"]["fixed"] = (2,)
     inp - "fixed" >> Loss(name="Fixed")
     net, stepper = checked(inp, NumpyHandler()), SgdStepper(0.1)
-    net.provide_external_data({**batch_for(), "fixed": np.ones(2)})
     stepper.start(net)
-    net.provide_external_data(batch_for(B=7), all_inputs=False)
-    stepper.run()
-    assert net.get_loss_values()["Fixed"] == 2
+    for sizes in ({}, {"B": 7}):
+        net.keep_input_deltas = not net.keep_input_deltas  # other arrays, even of constant size
+        net.provide_external_data(batch_for(), all_inputs=False)
+        with pytest.raises(MissingDataError, match="data for 'fixed' is missing"):
+            stepper.run()
+        net.provide_external_data({"fixed": np.ones(2)}, all_inputs=False)
+        net.provide_external_data(batch_for(**sizes), all_inputs=False)
+        stepper.run()
+        assert net.get_loss_values()["Fixed"] == 2
 
 
 def test_what_needs_no_other_traces():
