@@ -49,7 +49,6 @@ __all__ = [
 
 C = TypeVar("C", bound="Describable")
 
-
 _classes: Registry[Describable] = Registry(
     "class in '@type'", "A class of your own must be imported before it can be loaded."
 )
@@ -322,9 +321,8 @@ def _describe(this: Any, reserved: Container[str]) -> Any:
     if isinstance(this, np.longdouble):
         this = float(this)
     elif isinstance(this, (np.ndarray, np.generic)) and not isinstance(this, np.clongdouble):
-        values = this.tolist()
         is_plain = this.dtype.char in "?bhilqBHILQefd" and np.isfinite(this).all()
-        return values if is_plain else _describe(values, reserved)
+        return this.tolist() if is_plain else _describe(this.tolist(), reserved)
     if isinstance(this, float) and math.isinf(this):
         return {"@float": str(this)}
     if isinstance(this, float) and math.isnan(this):
@@ -375,9 +373,8 @@ def create_from_description(description: Any) -> Any:
             return float(description["@float"])
         return {key: create_from_description(item) for key, item in description.items()}
     if isinstance(description, (list, tuple)):
-        if set(map(type, description)) <= {bool, int, float, str}:
-            return list(description)  # many numbers, such as those of a mask
-        return [create_from_description(item) for item in description]
+        is_plain = set(map(type, description)) <= {bool, int, float, str}  # perhaps very many
+        return [x if is_plain else create_from_description(x) for x in description]
     if description is None or isinstance(description, (bool, int, float, str)):
         return description
     raise DescriptionError(f"a {type(description).__name__} is not a description")

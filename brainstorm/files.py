@@ -13,8 +13,6 @@ not call libhdf5: see `brainstorm.hdf5`.
 from __future__ import annotations
 
 import contextlib
-import functools
-import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,12 +26,11 @@ from brainstorm.errors import (
     MALFORMED,
     BrainstormError,
     FileFormatError,
-    TrainingError,
     UnsupportedFileError,
-    ValidationError,
 )
 from brainstorm.hdf5 import DataSet, Group, MalformedError, open_hdf5
 from brainstorm.interrupts import uninterrupted
+from brainstorm.packing import pack, pack_description, unpack
 from brainstorm.utils import MOST_DIGITS, check_nesting, get_brainstorm_info
 
 __all__ = [
@@ -55,9 +52,6 @@ PathLike = str | os.PathLike[str]
 
 #: Kind of file to the major version that is written, which is the newest that can be read.
 VERSIONS = {"Network file": 2, "Run file": 1, "Logs file": 1, "Buffers file": 1}
-
-#: Lists of more numbers of one type, also as rows of rows, are written as arrays.
-LONG_LIST = 64
 
 T = TypeVar("T")
 
@@ -149,9 +143,9 @@ def write_run_file(filename: PathLike, content: RunFile, copies: Iterable[PathLi
         TrainingError: The state holds a value that files cannot hold; the message names it.
     """
     arrays: dict[str, np.ndarray] = {}
-    state = _pack(content.state, "", arrays)
+    state = pack(content.state, "", arrays)
     check_nesting("state", state)  # here and below, as when it is read
-    trainer = _packed_description(content.trainer, "trainer", arrays)
+    trainer = pack_description(content.trainer, "trainer", arrays)
     with hdf5_file(filename, copies, "Run file") as file:
         _write_network(file, content.network, arrays)
         file["trainer"] = trainer
@@ -166,7 +160,7 @@ def _write_network(
 ) -> None:
     if content.comment:
         file.attrs["comment"] = str(content.comment).encode(errors="replace")
-    file["description"] = _packed_description(content.description, "description", arrays)
+    file["description"] = pack_description(content.description, "description", arrays)
     file.create_dataset("parameters", data=content.parameters, compression=compression)
     for name, array in arrays.items():
         file.create_dataset(f"arrays/{name}", data=array, compression=compression)
@@ -278,7 +272,7 @@ def _run_content(file: Group) -> RunFile:
     return RunFile(
         network=_network_content(file, arrays),
         trainer=_read_description("trainer", file, arrays),
-        state=_unpack(state, arrays),
+        state=unpack(state, arrays),
     )
 
 
@@ -331,96 +325,4 @@ def read_description(path: str, text: str) -> dict[str, Any]:
 
 
 def _read_description(path: str, file: Group, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    return _unpack(read_description(path, _read_text(path, file[path])), arrays, True)
-
-
-# -- nested state as JSON and arrays --------------------------------------------------------------
-
-ARRAY, LIST, TUPLE = "@array", "@list", "@tuple"
-#: Keys that nothing else may have.
-MARKS = {ARRAY, LIST, TUPLE}
-
-
-def _pack(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
-    """Return `value` as JSON-able data; arrays and long lists of numbers go to `arrays`."""
-    if value is None or type(value) in (bool, int, float, str):
-        return value
-    is_array = isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufc"
-    if is_array and value.dtype.char not in "gG":
-        return {ARRAY: _put(np.asarray(value), path, arrays)}
-    if isinstance(value, Mapping) and all(
-        isinstance(key, str) and key not in MARKS for key in value
-    ):
-        start = f"{path}." if path else ""
-        return {key: _pack(item, f"{start}{key}", arrays) for key, item in value.items()}
-    if (array := _long_list(value)) is not None:
-        return {LIST: _put(array, path, arrays)}
-    if isinstance(value, (list, tuple)):
-        items = [_pack(item, f"{path}[{i}]", arrays) for i, item in enumerate(value)]
-        return {TUPLE: items} if isinstance(value, tuple) else items
-    raise TrainingError(
-        f"run file, {path}: expected numbers, texts, None, NumPy arrays of numbers, or lists, "
-        f"tuples and dicts (with texts as keys) of these, got {value!r}."
-    )
-
-
-def _packed_description(description: Any, name: str, arrays: dict[str, np.ndarray]) -> bytes:
-    """Return a description as JSON; its long lists of numbers go to `arrays`."""
-
-    def packed(value: Any, path: str) -> Any:
-        if (array := _long_list(value)) is not None and np.isfinite(array).all():
-            return {LIST: _put(array, path, arrays)}
-        if isinstance(value, (list, tuple)):
-            return [packed(item, f"{path}[{i}]") for i, item in enumerate(value)]
-        if isinstance(value, Mapping):
-            if not MARKS.isdisjoint(value):
-                raise ValidationError(f"{path}: expected no key of {sorted(MARKS)}. Rename it.")
-            return {key: packed(item, f"{path}.{key}") for key, item in value.items()}
-        return value
-
-    result = packed(description, name)
-    check_nesting(name, result)
-    return json.dumps(result, allow_nan=False).encode()
-
-
-def _long_list(value: Any) -> np.ndarray | None:
-    """Return the array of a long list of numbers of one type, or of lists of such lists."""
-    if type(value) is not list:
-        return None
-    shape, items = [len(value)], value
-    while set(map(type, items)) == {list} and len(set(map(len, items))) == 1:
-        shape.append(len(items[0]))
-        items = list(itertools.chain.from_iterable(items))
-    kinds = set(map(type, items))
-    if len(items) <= LONG_LIST or kinds not in ({bool}, {int}, {float}):
-        return None
-    array = np.array(items)
-    exact = {bool: np.bool_, int: np.int64, float: np.float64}[kinds.pop()]
-    return array.reshape(shape) if array.dtype == exact else None
-
-
-def _put(array: np.ndarray, path: str, arrays: dict[str, np.ndarray]) -> str:
-    name = path.replace("/", "|").replace("\0", "|")  # not allowed in names
-    while name in arrays or name in ("", "."):  # names may contain dots; "." is the group
-        name += "'"
-    arrays[name] = array
-    return name
-
-
-def _unpack(value: Any, arrays: dict[str, np.ndarray], is_description: bool = False) -> Any:
-    """Return what was packed; descriptions hold finite numbers only."""
-    unpack = functools.partial(_unpack, arrays=arrays, is_description=is_description)
-    if isinstance(value, list):
-        return list(map(unpack, value))
-    if not isinstance(value, dict):
-        return value
-    if ARRAY in value:
-        return arrays.pop(value[ARRAY])  # each is used once
-    if LIST in value:
-        array = arrays.pop(value[LIST])
-        if is_description and not np.isfinite(array).all():
-            raise MalformedError(f"arrays/{value[LIST]}: expected finite numbers")
-        return array.tolist()
-    if TUPLE in value:
-        return tuple(map(unpack, value[TUPLE]))
-    return {key: unpack(item) for key, item in value.items()}
+    return unpack(read_description(path, _read_text(path, file[path])), arrays, True)

@@ -201,6 +201,13 @@ def test_long_lists_keep_their_types(tmp_path, values, shape):
         assert getattr(arrays.get("logs.loss"), "shape", None) == shape
 
 
+def test_a_list_that_contains_itself_is_an_error(tmp_path):
+    inner = []
+    inner.append([inner])
+    with pytest.raises(RecursionError):
+        through_file(tmp_path, {"a": inner})
+
+
 def test_long_lists_of_descriptions_are_arrays_in_all_files(tmp_path):
     mask = [[0.0] * 1000, [1.0] * 1000] * 50
     network = CONTENT._replace(description={"mask": mask, "inf": [{"@float": "inf"}] * 80})
