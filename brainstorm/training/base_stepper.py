@@ -140,10 +140,7 @@ class TrainingStepper(UpdateRule):
 
     @property
     def traces(self) -> Mapping[Hashable, Trace]:
-        """The traces of its steps, by the part of a step, T, B and so on; last used comes last.
-
-        Replay or report them within ``net.alone()`` if other threads use the network.
-        """
+        """Traces by part of a step, T, B...; last used last. Use them within ``net.alone()``."""
         return self._traces.kept
 
     def start(self, net: Any) -> None:
