@@ -49,21 +49,21 @@ def pack(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
 
 def pack_description(description: Any, name: str, arrays: dict[str, np.ndarray]) -> bytes:
     """Return a description as JSON; its long lists of numbers go to `arrays`."""
+    packed = _without_long_lists(description, name, arrays)
+    check_nesting(name, packed)
+    return json.dumps(packed, allow_nan=False).encode()
 
-    def packed(value: Any, path: str) -> Any:
-        if (array := _long_list(value)) is not None and np.isfinite(array).all():
-            return {LIST: _put(array, path, arrays)}
-        if isinstance(value, (list, tuple)):
-            return [packed(item, f"{path}[{i}]") for i, item in enumerate(value)]
-        if isinstance(value, Mapping):
-            if not MARKS.isdisjoint(value):
-                raise ValidationError(f"{path}: expected no key of {sorted(MARKS)}. Rename it.")
-            return {key: packed(item, f"{path}.{key}") for key, item in value.items()}
-        return value
 
-    result = packed(description, name)
-    check_nesting(name, result)
-    return json.dumps(result, allow_nan=False).encode()
+def _without_long_lists(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
+    if (array := _long_list(value)) is not None and np.isfinite(array).all():
+        return {LIST: _put(array, path, arrays)}
+    if isinstance(value, (list, tuple)):
+        return [_without_long_lists(x, f"{path}[{i}]", arrays) for i, x in enumerate(value)]
+    if isinstance(value, Mapping):
+        if not MARKS.isdisjoint(value):
+            raise ValidationError(f"{path}: expected no key of {sorted(MARKS)}. Rename it.")
+        return {k: _without_long_lists(x, f"{path}.{k}", arrays) for k, x in value.items()}
+    return value
 
 
 def _long_list(value: Any) -> np.ndarray | None:

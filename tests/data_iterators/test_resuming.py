@@ -1,5 +1,6 @@
 """Epochs that are continued: every iterator, from every batch."""
 
+import copy
 import json
 import re
 import zlib
@@ -36,7 +37,7 @@ def test_the_rest_of_an_epoch(name):
     """With what has been drawn for other purposes in the middle of the epoch."""
     iterator = ITERATORS[name]()
     list(iterator())
-    begin = iterator.get_state()
+    begin = copy.deepcopy(iterator.get_state())  # as a trainer does
     length = sum(1 for _ in iterator())
     for given in range(length + 1):
         iterator.set_state(begin)
@@ -45,7 +46,7 @@ def test_the_rest_of_an_epoch(name):
             next(epoch)
         if given:  # an evaluation, for example
             list(iterator())
-        present = iterator.get_state()
+        present = copy.deepcopy(iterator.get_state())
         rest, following = list(epoch), list(iterator())
 
         again = ITERATORS[name]()
