@@ -30,7 +30,7 @@ from brainstorm.errors import (
 )
 from brainstorm.hdf5 import DataSet, Group, MalformedError, open_hdf5
 from brainstorm.interrupts import uninterrupted
-from brainstorm.packing import pack, pack_description, unpack
+from brainstorm.packing import Take, pack, pack_description, unpack
 from brainstorm.utils import MOST_DIGITS, check_nesting, get_brainstorm_info
 
 __all__ = [
@@ -254,10 +254,9 @@ def is_file_of(filename: PathLike, kind: str) -> bool:
         return False
 
 
-def _network_content(file: Group, arrays: dict[str, np.ndarray] | None = None) -> NetworkFile:
-    arrays = _read_arrays(file.get("arrays", {})) if arrays is None else arrays
+def _network_content(file: Group, take: Take | None = None) -> NetworkFile:
     return NetworkFile(
-        description=_read_description("description", file, arrays),
+        description=_read_description("description", file, take or _array_taker(file)),
         parameters=_read_array("parameters", file["parameters"]),
         persistent=_read_arrays(file.get("persistent", {})),
         comment=file.attrs.get("comment", ""),
@@ -266,13 +265,13 @@ def _network_content(file: Group, arrays: dict[str, np.ndarray] | None = None) -
 
 
 def _run_content(file: Group) -> RunFile:
-    arrays = _read_arrays(file.get("arrays", {}))
+    take = _array_taker(file)
     state = json.loads(_read_text("state", file["state"]))
     check_nesting("state", state)
     return RunFile(
-        network=_network_content(file, arrays),
-        trainer=_read_description("trainer", file, arrays),
-        state=unpack(state, arrays),
+        network=_network_content(file, take),
+        trainer=_read_description("trainer", file, take),
+        state=unpack(state, take),
     )
 
 
@@ -289,6 +288,12 @@ def _check_format(filename: PathLike, text: str, kinds: tuple[str, ...]) -> None
             f"{os.fspath(filename)!r}: format version {version} is newer than the "
             f"{VERSIONS[name]}.x that this brainstorm reads. Install a newer brainstorm."
         )
+
+
+def _array_taker(file: Group) -> Take:
+    """Return a function that reads an array by its name below ``arrays``, each once."""
+    items = dict(file.get("arrays", {}))
+    return lambda name: _read_array(name, items.pop(name))
 
 
 def _read_arrays(group: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -324,5 +329,6 @@ def read_description(path: str, text: str) -> dict[str, Any]:
     return description
 
 
-def _read_description(path: str, file: Group, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    return unpack(read_description(path, _read_text(path, file[path])), arrays, True)
+def _read_description(path: str, file: Group, take: Take) -> dict[str, Any]:
+    description = read_description(path, _read_text(path, file[path]))
+    return unpack(description, take, is_description=True)

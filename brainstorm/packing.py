@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from brainstorm.errors import TrainingError, ValidationError
 from brainstorm.hdf5 import MalformedError
 from brainstorm.utils import check_nesting
 
-__all__ = ["pack", "pack_description", "unpack"]
+__all__ = ["Take", "pack", "pack_description", "unpack"]
 
 #: Lists of more numbers of one type, also as rows of rows, are written as arrays.
 LONG_LIST = 64
@@ -22,6 +22,9 @@ LONG_LIST = 64
 ARRAY, LIST, TUPLE = "@array", "@list", "@tuple"
 #: Keys that nothing else may have.
 MARKS = {ARRAY, LIST, TUPLE}
+
+#: Returns an array by its name, which must be used only once.
+Take: TypeAlias = Callable[[Any], np.ndarray]
 
 
 def pack(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
@@ -93,17 +96,17 @@ def _put(array: np.ndarray, path: str, arrays: dict[str, np.ndarray]) -> str:
     return name
 
 
-def unpack(value: Any, arrays: dict[str, np.ndarray], is_description: bool = False) -> Any:
+def unpack(value: Any, take: Take, is_description: bool = False) -> Any:
     """Return what was packed; descriptions hold finite numbers only."""
-    again = functools.partial(unpack, arrays=arrays, is_description=is_description)
+    again = functools.partial(unpack, take=take, is_description=is_description)
     if isinstance(value, list):
         return list(map(again, value))
     if not isinstance(value, dict):
         return value
     if ARRAY in value:
-        return arrays.pop(value[ARRAY])  # each is used once
+        return take(value[ARRAY])
     if LIST in value:
-        array = arrays.pop(value[LIST])
+        array = take(value[LIST])
         if is_description and not np.isfinite(array).all():
             raise MalformedError(f"arrays/{value[LIST]}: expected finite numbers")
         return array.tolist()

@@ -39,7 +39,7 @@ def check_topology(layers: Layers) -> None:
             f"no path leads from the Input to {_names(lost)}. Connect them, or remove them."
         )
     idle, are_all = find_idle(layers)
-    because = _why_idle(layers, idle)
+    because = _why_idle(layers, idle) if idle else ""
     if are_all:
         raise NetworkValidationError(
             f"no path leads from a parameter to a loss: {_names(idle)} cannot be trained{because}. "

@@ -21,10 +21,10 @@ from brainstorm.data_iterators.base_iterator import begin_epoch
 from brainstorm.describable import create_from_description, find_class, get_description
 from brainstorm.errors import (
     FileFormatError,
-    IteratorValidationError,
     TrainingError,
     UnknownTypeError,
     kind_of,
+    located,
 )
 from brainstorm.files import PathLike, RunFile, intact, read_run_file, write_run_file
 from brainstorm.hooks.base import ForeignPath, StoredPath
@@ -177,7 +177,7 @@ class DataProgress:
         epoch = state["epoch"]
         if epoch is not None:
             iterator, handler = self.iters[TRAINING], self.net.handler
-            with _naming(TRAINING):
+            with located(f"Trainer.train, data iterator {TRAINING!r}"):
                 iterator.set_state(epoch["begin"])
                 self._batches = iterator.resume_epoch(epoch["given"], handler=handler)
             self._begin, self.given, self.in_epoch = epoch["begin"], epoch["given"], True
@@ -190,18 +190,8 @@ class DataProgress:
                 a if a is None else handler.create_from_numpy(a) for a in epoch["carried"]
             ]
         for name, iter_state in state["iterators"].items():
-            with _naming(name):
+            with located(f"Trainer.train, data iterator {name!r}"):
                 self.iters[name].set_state(iter_state)
-
-
-@contextlib.contextmanager
-def _naming(name: str) -> Iterator[None]:
-    """Prefix errors of an iterator with the name under which the training has it."""
-    try:
-        yield
-    except IteratorValidationError as error:
-        error.args = (f"Trainer.train, data iterator {name!r}: {error}",)
-        raise
 
 
 def _get_iter_states(iters: Mapping[str, Any]) -> State:
