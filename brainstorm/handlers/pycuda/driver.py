@@ -51,7 +51,7 @@ def load_driver() -> ModuleType:
         if "libcuda" not in str(error):
             raise MissingDependencyError(
                 f"PyCudaHandler needs pycuda, which cannot be imported ({error}). Build it again "
-                f"for this Python: pip install --force-reinstall 'brainstorm[cuda]'"
+                f"for this Python: pip install --force-reinstall --no-deps --no-cache-dir pycuda"
             ) from error
         raise DeviceError(
             f"PyCudaHandler: there is no NVIDIA driver on this machine ({error}). Install the "
