@@ -14,6 +14,7 @@ from pathlib import Path
 
 import brainstorm.layers
 from brainstorm.layers.base_layer import Layer
+from brainstorm.layers.constraints import any_value
 from brainstorm.structure.architecture import layer_registry
 from brainstorm.structure.buffer_structure import format_shape
 
@@ -26,9 +27,9 @@ Generated from the declarations by `python docs/make_layers_page.py`.
 Shapes: T time steps, B sequences, then features. F stands for one feature dimension of any size,
 ... for any number of them; D, H, W and L are depth, height (rows), width (columns) and length, C is
 the number of channels. An input in brackets is optional. Buffers with context 1 have T + 1 rows, of
-which the last is the state before the first step. Layers that are not time_coupled also accept
-inputs ('B', ...): see [sequences and data without
-time](about_layers.md#sequences-and-data-without-time).
+which the last is the state before the first step. Layers also accept inputs ('B', ...), except
+those that are time coupled, have a context, or make ('B', ...) of ('T', 'B', ...): see [sequences
+and data without time](about_layers.md#sequences-and-data-without-time).
 """
 
 
@@ -66,6 +67,8 @@ def declarations(cls: type[Layer]) -> Iterator[str]:
         yield f"* accepts: {', '.join(ports)}"
     if isinstance(cls.expected_kwargs, Mapping):
         for option, constraint in sorted(cls.expected_kwargs.items()):
+            if constraint.expected == any_value().expected:
+                continue  # `setup` checks it; what it may be, the words say
             required = ", required" if constraint.is_required else ""
             changeable = ", may be changed" if option in cls.changeable_kwargs else ""
             yield f"* option `{option}`: {constraint.expected}{required}{changeable}"
