@@ -88,21 +88,8 @@ def get_in_out_layers(
     if task_type not in list(OUTPUT_LAYERS):  # a list: the name may be no hashable value
         raise ValidationError(unknown("task_type", task_type, OUTPUT_LAYERS))
     in_shape, out_shape = _as_tuple(in_shape), _as_tuple(out_shape)
-    if use_conv is None:
-        use_conv = len(out_shape) == 3
-    if use_conv not in (True, False):
-        raise ValidationError(f"use_conv: expected True, False or None, got {use_conv!r}.")
-    if use_conv and len(out_shape) != 3:
-        raise ValidationError(
-            f"out_shape: expected (H, W, channels) for a convolutional projection, got "
-            f"{out_shape}. Use use_conv=False."
-        )
     outlayer_name = outlayer_name or "Output"
-    projection_name = projection_name or f"{outlayer_name}_projection"
-    if use_conv:
-        projection = Convolution2D(out_shape[-1], (1, 1), activation="linear", name=projection_name)
-    else:
-        projection = FullyConnected(out_shape, "linear", name=projection_name)
+    projection = _project(out_shape, use_conv, projection_name or f"{outlayer_name}_projection")
 
     is_classification = task_type == "classification"
     target_shape = (*out_shape[:-1], 1) if is_classification else out_shape
@@ -128,6 +115,24 @@ def get_in_out_layers(
         inp - name >> "mask" - mask
     loss >> Loss()
     return inp - data_name, projection
+
+
+def _project(
+    out_shape: tuple[Any, ...], use_conv: bool | None, name: str
+) -> ConstructionWrapper:
+    """Return the linear layer whose output has this shape."""
+    if use_conv is None:
+        use_conv = len(out_shape) == 3
+    if use_conv not in (True, False):
+        raise ValidationError(f"use_conv: expected True, False or None, got {use_conv!r}.")
+    if use_conv and len(out_shape) != 3:
+        raise ValidationError(
+            f"out_shape: expected (H, W, channels) for a convolutional projection, got "
+            f"{out_shape}. Use use_conv=False."
+        )
+    if use_conv:
+        return Convolution2D(out_shape[-1], (1, 1), activation="linear", name=name)
+    return FullyConnected(out_shape, "linear", name=name)
 
 
 def _add_data(
