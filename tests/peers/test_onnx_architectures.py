@@ -3,6 +3,7 @@
 import importlib.util
 import io
 import warnings
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -34,6 +35,18 @@ UNROLLED = dict.fromkeys(
 
 #: The newer exporter needs a library of its own.
 HAS_DYNAMO = importlib.util.find_spec("onnxscript") is not None
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "exchange.md"
+
+
+def test_the_page_counts_them():
+    every = len(ARCHITECTURES)
+    older = every - len(REFUSED)
+    newer = older - len(UNROLLED)
+    text = " ".join(PAGE.read_text(encoding="utf-8").split())
+    for part in (f"Of {every} common ", f", {older} can be", f"and {newer} from its newer exporter"):
+        assert part in text
 
 
 def exported(module, x, letters, way):
