@@ -53,6 +53,7 @@ class Network(NetworkPasses, Describable):
     Args:
         layers: Name to layer, in topological order.
         buffer_manager: Owns the memory.
+        architecture: The dictionary that describes the layers.
         seed: Root of the network's seed tree; `None` draws one from `global_rnd`.
         handler: Computes everything; `None`: that of the buffer manager.
 
@@ -114,7 +115,8 @@ class Network(NetworkPasses, Describable):
             seed: Root of the network's seed tree; `None` draws one from `global_rnd`.
             handler: Computes everything; `None`: the default handler.
             memory: ``'inspectable'`` keeps everything, ``'compact'`` reuses memory as soon as
-                neither pass needs its content; all results are the same.
+                neither pass needs its content; all results are the same (with attention up to
+                rounding).
 
         Raises:
             NetworkValidationError: Names, types or connections are not valid.
@@ -188,9 +190,9 @@ class Network(NetworkPasses, Describable):
             data: Array (T, N, features...) for the input ``default`` (or the only one), or a dict
                 from input names to arrays. Targets may be missing, except for a loss.
             output_name: Dotted path such as ``'Output.outputs.predictions'``, or a list of them;
-                `None`: ``net.output_name``, or the only output called ``predictions``. For a list
-                there is one pass, or with ``memory='compact'`` or layers that work in place one for
-                each path.
+                `None`: ``net.output_name``, or else the only output called ``predictions``, or the
+                only one that is not connected. For a list there is one pass, or with
+                ``memory='compact'`` or layers that work in place one for each path.
             batch_size: Number of sequences computed at once; limits the memory.
 
         Returns:

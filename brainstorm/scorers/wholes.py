@@ -1,7 +1,7 @@
 """Scorers that are not means over the rows: they keep counts, moments, or all predictions.
 
-All of them agree with those of scikit-learn with default options, except that classes that occur
-neither in targets nor in predictions do not count.
+All of them agree with those of scikit-learn, for several classes or columns with its option
+``average='macro'``, except that columns without any yes in targets and predictions do not count.
 """
 
 from __future__ import annotations

@@ -284,6 +284,9 @@ def shuffle_data(*arrays: np.ndarray, seed: int | None = None) -> list[np.ndarra
     Args:
         arrays: Arrays with equal B.
         seed: Makes the order repeatable.
+
+    Raises:
+        ValidationError: They have other shapes.
     """
     found = _of_equal_batch_size("shuffle_data", arrays)
     order = RandomState(seed).permutation(found[0].shape[1])
@@ -299,6 +302,9 @@ def split(*arrays: np.ndarray, ratios: Sequence[float] = (9, 1)) -> list[list[np
 
     Returns:
         For each array the list of its parts (views): ``(x1, x2), (y1, y2) = split(x, y)``.
+
+    Raises:
+        ValidationError: Arrays have other shapes, or a ratio is not a positive number.
     """
     found = _of_equal_batch_size("split", arrays)
     is_valid = isinstance(ratios, Sequence | np.ndarray) and len(ratios) > 0
