@@ -117,9 +117,7 @@ def get_in_out_layers(
     return inp - data_name, projection
 
 
-def _project(
-    out_shape: tuple[Any, ...], use_conv: bool | None, name: str
-) -> ConstructionWrapper:
+def _project(out_shape: tuple[Any, ...], use_conv: bool | None, name: str) -> ConstructionWrapper:
     """Return the linear layer whose output has this shape."""
     if use_conv is None:
         use_conv = len(out_shape) == 3
