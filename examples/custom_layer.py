@@ -9,7 +9,7 @@ the tested properties, and reaches 96 % on held-out digits within seconds.
 
 To run it::
 
-    pip install 'brainstorm[examples]'
+    pip install '.[examples]'
     python examples/custom_layer.py
 """
 

@@ -9,7 +9,7 @@ and of some misclassified digits to the folder `output`.
 
 To run it::
 
-    pip install 'brainstorm[examples,plot]'
+    pip install '.[examples,plot]'
     python examples/digits_cnn.py
 """
 

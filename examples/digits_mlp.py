@@ -9,7 +9,7 @@ within seconds.
 
 To run it::
 
-    pip install 'brainstorm[examples]'
+    pip install '.[examples]'
     python examples/digits_mlp.py
 """
 

@@ -9,7 +9,7 @@ safetensors. Prints the reloaded network; takes less than a second.
 
 To run it::
 
-    pip install 'brainstorm[safetensors]'
+    pip install '.[safetensors]'
     python examples/exchange_weights.py
 """
 

@@ -9,7 +9,7 @@ Reaches 96 % on held-out digits within seconds.
 
 To run it::
 
-    pip install 'brainstorm[examples]'
+    pip install '.[examples]'
     python examples/expression_layer.py
 """
 

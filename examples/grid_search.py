@@ -8,7 +8,7 @@ of each setting, and classifies almost all held-out wines correctly, within seco
 
 To run it::
 
-    pip install 'brainstorm[sklearn]'
+    pip install '.[sklearn]'
     python examples/grid_search.py
 """
 

@@ -9,7 +9,7 @@ same number of passes.
 
 To run it::
 
-    pip install 'brainstorm[scipy]'
+    pip install '.[scipy]'
     python examples/lbfgs.py
 """
 

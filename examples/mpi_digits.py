@@ -9,7 +9,7 @@ an image in chunks. Rank 0 prints the losses of five epochs, within seconds.
 
 To run it::
 
-    pip install 'brainstorm[examples,mpi]'
+    pip install '.[examples,mpi]'
     python examples/mpi_digits.py
     mpiexec -n 4 python examples/mpi_digits.py
     mpiexec -n 4 python examples/mpi_digits.py lstm

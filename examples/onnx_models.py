@@ -9,7 +9,7 @@ from about 94 % of digits that it has never seen to 97 %, within seconds.
 
 To run it::
 
-    pip install 'brainstorm[examples,onnx]'
+    pip install '.[examples,onnx]'
     python examples/onnx_models.py
 """
 

@@ -9,7 +9,7 @@ trials, within seconds.
 
 To run it::
 
-    pip install 'brainstorm[examples,mpi]' optuna
+    pip install '.[examples,mpi]' optuna
     python examples/optuna_search.py
     mpiexec -n 4 python examples/optuna_search.py
 """

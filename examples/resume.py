@@ -9,7 +9,7 @@ of both, within seconds.
 
 To run it::
 
-    pip install 'brainstorm[examples]'
+    pip install '.[examples]'
     python examples/resume.py
 """
 

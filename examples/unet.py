@@ -10,7 +10,7 @@ minute on two cores. Writes a picture of images, targets and predictions to `out
 
 To run it::
 
-    pip install 'brainstorm[plot]'
+    pip install '.[plot]'
     python examples/unet.py
 """
 

@@ -93,6 +93,13 @@ def test_links_lead_somewhere(page):
             assert anchor in anchors(place), f"{target}#{anchor}"
 
 
+def test_the_library_is_installed_from_its_folder():
+    """On PyPI its name is that of the library of 2015."""
+    for path in [*PAGES, *DOCUMENTS, *(ROOT / "examples").glob("*.py")]:
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"pip install[^`\n]*\s['\"]?brainstorm\b", text), path.name
+
+
 def test_messages_lead_to_sections_that_are_there():
     page, found = DOCS / "not_learning.md", set()
     for path in Path(brainstorm.__file__).parent.rglob("*.py"):

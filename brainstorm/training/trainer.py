@@ -114,7 +114,7 @@ class Trainer(ShownAsTree, Describable):
         """Add a hook.
 
         Raises:
-            TrainingError: It is not a hook, or its name is taken.
+            TrainingError: It is not a hook, or its name is taken, or a training is running.
         """
         check_hook(hook, self.hooks, (ROLLING, STATISTICS, INTERRUPTED, STOPPED))
         late = f"the hook {hook.__name__!r} during one. Add it before, so that it runs."
