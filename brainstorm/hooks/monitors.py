@@ -106,6 +106,7 @@ class MonitorLayerGradients(_LayerMonitor):
 class MonitorLayerDeltas(_LayerMonitor):
     """Log min, avg and max of the deltas at the inputs and outputs of a layer.
 
+    Those at outputs are as the layer's backward pass leaves them, often before its activation.
     Deltas that are not needed (e.g. those of the Input layer) are not computed and not logged;
     ``net.keep_input_deltas = True`` keeps them. With `LossScaling` they are those of the multiplied
     loss. Add this hook before monitors that run the network on other data, which leave zeros or the
