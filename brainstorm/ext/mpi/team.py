@@ -203,7 +203,8 @@ def distribute(
         The ranks: ``rank`` and ``size``, `Team.share` and `Team.gather`.
 
     Raises:
-        MissingDependencyError: There are several processes, but mpi4py is not installed.
+        MissingDependencyError: There are several processes, but mpi4py or its MPI library is not
+            installed.
         TrainingError: It is neither a trainer nor a stepper.
     """
     is_trainer = isinstance(trainer, Trainer)

@@ -194,22 +194,33 @@ def find_world(timeout: float = 600.0) -> World | None:
     """Return the ranks of this job; `None` for a process that runs alone.
 
     Raises:
-        MissingDependencyError: There are several, but mpi4py is not installed.
+        MissingDependencyError: There are several, but mpi4py or its MPI library is not installed.
     """
     if not has("mpi4py"):
-        launched = {name: os.environ[name] for name in LAUNCHED if name in os.environ}
-        if any(value.isdigit() and int(value) > 1 for value in launched.values()):
-            names = ", ".join(f"{name}={value}" for name, value in launched.items())
-            raise MissingDependencyError(
-                f"this process is one of several ({names}), but mpi4py is missing. Install it "
-                f"with: pip install 'brainstorm[mpi]'"
-            )
+        _check_alone("mpi4py is missing. Install it with: pip install 'brainstorm[mpi]'")
         return None
-    if require("mpi4py.MPI", "mpi").COMM_WORLD.size == 1:
+    try:
+        size = require("mpi4py.MPI", "mpi").COMM_WORLD.size
+    except RuntimeError as error:  # of mpi4py, which looks for the library at run time
+        _check_alone(
+            "mpi4py finds no MPI library. Install one, e.g. with: pip install mpich", error
+        )
+        return None
+    if size == 1:
         return None
     world = _all_ranks()
     world.timeout = timeout
     return world
+
+
+def _check_alone(missing: str, error: Exception | None = None) -> None:
+    """Raise an error if this process was launched as one of several."""
+    launched = {name: os.environ[name] for name in LAUNCHED if name in os.environ}
+    if any(value.isdigit() and int(value) > 1 for value in launched.values()):
+        names = ", ".join(f"{name}={value}" for name, value in launched.items())
+        raise MissingDependencyError(
+            f"this process is one of several ({names}), but {missing}"
+        ) from error
 
 
 @functools.cache

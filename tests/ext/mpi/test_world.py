@@ -38,6 +38,24 @@ def test_one_of_several_processes_needs_mpi4py(without_mpi4py, monkeypatch):
     )
 
 
+def test_without_an_mpi_library(monkeypatch):
+    def require(module, extra):
+        raise RuntimeError("cannot load MPI library")
+
+    monkeypatch.setattr(world, "has", lambda module: True)
+    monkeypatch.setattr(world, "require", require)
+    for name in world.LAUNCHED:
+        monkeypatch.delenv(name, raising=False)
+    assert mpi.find_world() is None
+    monkeypatch.setenv("PMI_SIZE", "2")
+    with pytest.raises(MissingDependencyError) as error:
+        mpi.find_world()
+    assert str(error.value) == (
+        "this process is one of several (PMI_SIZE=2), but mpi4py finds no MPI library. Install "
+        "one, e.g. with: pip install mpich"
+    )
+
+
 def test_only_trainers_and_steppers_are_distributed():
     with pytest.raises(TrainingError, match=r"^distribute: expected a Trainer or a stepper, got 3"):
         mpi.distribute(3)
