@@ -131,11 +131,14 @@ class NetworkPasses(NetworkParameters):
 
         Raises:
             NetworkValidationError: The context is not one of this network and batch size.
+            MissingDataError: The batch was lost: there are data for no input.
         """
         self._check_context("forward_pass, context", context)
         if context is not None:
             warn_of_parts(self.layers, is_intended=False, missing=self._missing)
         with self._buffer_manager.turn:
+            if not self._buffer_manager.provided:
+                self.check_complete()
             self._passes.forward(self.layers, training_pass, context)
 
     def forward_layers(
