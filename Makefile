@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 # Tests start hundreds of processes, each of which would compile the package again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test lint types imports pytest pycuda test-numpy test-peers test-crash test-long fuzz
-.PHONY: test-installed gpu-compile gpu-hour docs status measure bench bench-report clean
+.PHONY: demo test lint types imports pytest pycuda test-gpu test-jobs test-numpy test-peers
+.PHONY: test-crash test-long fuzz test-installed gpu-compile gpu-hour docs status measure bench
+.PHONY: bench-report clean
 
 demo: $(VENV)/.examples
 	$(BIN)/python examples/digits_cnn.py
@@ -23,8 +24,20 @@ types: $(VENV)/.test
 imports: $(VENV)/.test
 	$(BIN)/lint-imports --no-cache > $(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }
 
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
+GPU_TESTS := tests/handlers/pycuda tests/cudashim $(wildcard tests/test_gpu_*.py)
+JOB_TESTS := tests/ext/mpi tests/crash tests/fuzz tests/long tests/test_lives.py
+
 pytest: $(VENV)/.test pycuda
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(PYTEST) $(addprefix --ignore=,$(GPU_TESTS) $(JOB_TESTS))
+
+# The handler for GPUs in full, on a CUDA driver for the CPU.
+test-gpu: $(VENV)/.test pycuda
+	$(PYTEST) $(GPU_TESTS)
+
+# Jobs of several processes, killed and long trainings, damaged inputs: a few of each.
+test-jobs: $(VENV)/.test
+	$(PYTEST) $(JOB_TESTS)
 
 # PyCUDA, built without a toolkit; where it cannot be, the tests of its handler say so.
 pycuda: $(VENV)/.test
@@ -32,7 +45,7 @@ pycuda: $(VENV)/.test
 
 # The same tests with every native piece switched off.
 test-numpy: $(VENV)/.test
-	BRAINSTORM_ONEDNN=off CC=no-such-compiler $(BIN)/python -m pytest -n 2 --dist worksteal
+	BRAINSTORM_ONEDNN=off CC=no-such-compiler $(PYTEST)
 
 # The same tests against the wheel and the source distribution, without the source tree.
 test-installed:

@@ -302,7 +302,8 @@ def endless():
         (lambda: network().backward_pass({"Out": X}),
          "backward_pass, accumulate: expected True or False, got {'Out': array("),
         (lambda: data_iterators.save_data(f"{tempfile.gettempdir()}/endless.hdf5", endless()),
-         "save_data: expected dictionaries that end somewhere, got one that contains itself."),
+         "save_data: expected at most 100 dictionaries in each other, got more. Does one contain "
+         "itself?"),
         (lambda: training.SgdStepper(1e39),
          "SgdStepper.learning_rate: expected a number in [0, 3.40282e+38], got 1e+39."),
         (lambda: network().initialize({"In*": 1, "default": 0}),

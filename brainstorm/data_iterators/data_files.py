@@ -14,6 +14,8 @@ from brainstorm.hdf5 import DataSet, Group, open_hdf5
 from brainstorm.utils import as_array
 
 CHUNK_BYTES = 1 << 18
+#: How deep groups may be nested, far from the limit of recursion: h5py keeps its lock if it is hit.
+MOST_LEVELS = 100
 
 
 def load_data(filename: PathLike, group: str = "") -> dict[str, np.ndarray]:
@@ -59,23 +61,23 @@ def save_data(filename: PathLike, data: Mapping[str, Any]) -> None:
 
     Raises:
         OSError: The file cannot be written; its previous content is kept.
-        ValidationError: A name is no text, or a value neither numbers (of at most 64 bits, or two
-            such) nor bytes; the file is not changed.
+        ValidationError: A name is no text, a value neither numbers (of at most 64 bits, or two
+            such) nor bytes, or a dictionary contains itself; the file is not changed.
     """
     if not isinstance(data, Mapping):
         raise ValidationError(
             f"save_data: expected a dict from names to arrays, got {type(data).__name__}."
         )
     with hdf5_file(filename) as file:
-        try:
-            _write_group(file, data)
-        except RecursionError:
-            raise ValidationError(
-                "save_data: expected dictionaries that end somewhere, got one that contains itself."
-            ) from None
+        _write_group(file, data)
 
 
-def _write_group(group: Any, data: Mapping[str, Any]) -> None:
+def _write_group(group: Any, data: Mapping[str, Any], level: int = 1) -> None:
+    if level > MOST_LEVELS:
+        raise ValidationError(
+            f"save_data: expected at most {MOST_LEVELS} dictionaries in each other, got more. Does "
+            f"one contain itself?"
+        )
     for name, value in data.items():
         if not isinstance(name, str) or "/" in name or name in ("", "."):
             raise ValidationError(
@@ -83,7 +85,7 @@ def _write_group(group: Any, data: Mapping[str, Any]) -> None:
                 f"becomes a group."
             )
         if isinstance(value, Mapping):
-            _write_group(group.create_group(name), value)
+            _write_group(group.create_group(name), value, level + 1)
         else:
             array = as_array(value, f"save_data, {name!r}")
             if array.dtype.kind not in "biufcS" or array.dtype.char in "gG":

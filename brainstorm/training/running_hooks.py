@@ -117,7 +117,8 @@ class RunningHooks:
             if self._runs_here(hook):
                 entry = _call(hook, hook, *counts, self._net, trainer.stepper, self._logs)
         except StopIteration as reason:
-            entry, stop = reason.value, True
+            # A `next` in the hook may have raised it, by mistake: no training ends without a word.
+            entry, stop = "no reason given" if reason.value is None else reason.value, True
         entry, stop = team.share((entry, stop))
         hook.ran_on = None if stop else hook.occasion
         name, logged = hook.__name__, entry

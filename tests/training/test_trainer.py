@@ -123,7 +123,7 @@ def test_stop_before_the_first_update(net, batches):
     trainer = make_trainer(stopper, Spy(calls, "E"), epochs=None)
     trainer.train(net, batches)
     assert calls == ["U start", "E start", "U 0/0", "E end", "U end"]
-    assert trainer.logs == {}
+    assert trainer.logs == {"U": ["no reason given"]}
 
 
 def test_entries_are_logged_by_kind_and_nothing_is_printed_for_nothing(net, batches, capsys):
