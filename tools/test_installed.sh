@@ -6,7 +6,7 @@
 # Builds the source distribution from what git tracks, and the wheel from the source distribution.
 # Each of the two is installed into an empty environment, and the tests that the source distribution
 # brings along run against it, in a folder where there is no `brainstorm/` to import by accident.
-# Twice as long as `make test`, and nothing of it is left. Variables: PYTHON (default: python3).
+# Runs all tests twice, and leaves nothing. Variables: PYTHON (default: python3).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=$(command -v "${PYTHON:-python3}")
