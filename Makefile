@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test lint types imports pytest pycuda test-gpu test-jobs test-numpy test-peers
-.PHONY: test-crash test-long fuzz test-installed gpu-compile gpu-hour docs status measure bench
-.PHONY: bench-report clean
+.PHONY: test-crash test-long fuzz test-installed test-oldest gpu-compile gpu-hour docs status
+.PHONY: measure bench bench-report clean
 
 demo: $(VENV)/.examples
 	$(BIN)/python examples/digits_cnn.py
@@ -50,6 +50,10 @@ test-numpy: $(VENV)/.test
 # The same tests against the wheel and the source distribution, without the source tree.
 test-installed:
 	PYTHON=$(PYTHON) tools/test_installed.sh
+
+# The same tests with the oldest versions of other packages that pyproject.toml allows.
+test-oldest:
+	PYTHON=$(PYTHON) tools/test_oldest.sh
 
 # Layers against PyTorch: see tests/peers/README.md.
 test-peers: $(VENV)/.peers
