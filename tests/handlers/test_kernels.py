@@ -273,6 +273,17 @@ def test_outputs_that_overlap_inputs_are_written_last(shift, handler):
 
 
 @pytest.mark.parametrize("handler", [C, "CUDA"], indirect=True)
+def test_an_output_may_move_over_what_is_read_of_an_input(handler):
+    x, memory = Variable((4,)), on(handler, np.zeros(4))
+    program = linearise(x[:2] * 2)
+    for start in (2, 1, 0):
+        handler.set_from_numpy(memory, np.arange(4, dtype=np.float32))
+        out = memory[start : start + 2]
+        handler.run_program(program, [memory], [out], [False])
+        np.testing.assert_array_equal(handler.get_numpy_copy(out), [0, 2])
+
+
+@pytest.mark.parametrize("handler", [C, "CUDA"], indirect=True)
 @pytest.mark.parametrize("count", [1, 21])  # on a GPU threads cannot share more than some
 def test_sums_of_many_numbers_are_accurate(count, compute):
     x = Variable((3_000_000,))
