@@ -24,10 +24,9 @@ def find_overlaps(arrays: Sequence[Array], inputs: int) -> Overlaps:
     for i in range(inputs, len(arrays)):
         start, stop = spans[i]
         for j in range(i):
-            if start < spans[j][1] and spans[j][0] < stop:
-                if overlap(arrays[i], arrays[j]):
-                    distance = address_of(arrays[i]) - address_of(arrays[j])
-                    found.append((i - inputs, j, distance))
+            near = start < spans[j][1] and spans[j][0] < stop
+            if near and overlap(arrays[i], arrays[j]):
+                found.append((i - inputs, j, address_of(arrays[i]) - address_of(arrays[j])))
     return tuple(found)
 
 
