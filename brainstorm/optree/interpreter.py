@@ -65,8 +65,10 @@ class Interpreter(threading.local):
                 run.detach(program.outputs)
             for value, out, add in zip(program.outputs, outputs, accumulate, strict=True):
                 array = run.arrays[value]
-                if add:
-                    np.add(out, array, out=out, casting="unsafe")
+                if add:  # as floating-point numbers, signed and unsigned integers would be rounded
+                    integers = out.dtype.kind in "iu" and array.dtype.kind in "iu"
+                    dtype = out.dtype if integers else None
+                    np.add(out, array, out=out, casting="unsafe", dtype=dtype)
                 elif array is not out:
                     np.copyto(out, array, casting="unsafe")
         run.free(set(program.outputs))
