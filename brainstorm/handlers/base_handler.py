@@ -250,17 +250,19 @@ class Handler(
 
         Raises:
             ValidationError: The number or the shapes of the inputs do not fit the formula.
-            HandlerValidationError: It is a function without ``@formula``, or inputs or outputs are
-                not lists.
+            HandlerValidationError: It is a function without ``@formula``, inputs or outputs are
+                not lists, or `accumulate` is neither a bool nor a list.
         """
-        are_lists = all(isinstance(arrays, (list, tuple)) for arrays in (inputs, outputs))
-        if not isinstance(formula, Formula) or not are_lists:
-            got = [type(given).__name__ for given in (formula, inputs, outputs)]
+        is_one = isinstance(accumulate, (bool, np.bool_))
+        lists = (inputs, outputs, () if is_one else accumulate)
+        if not isinstance(formula, Formula) or not all(isinstance(x, (list, tuple)) for x in lists):
+            got = [type(given).__name__ for given in (formula, inputs, outputs, accumulate)]
             raise HandlerValidationError(
-                f"compute(formula, inputs, outputs): expected a function with @formula, and two "
-                f"lists of arrays, got {', '.join(got)}."
+                f"compute(formula, inputs, outputs, accumulate): expected a function with "
+                f"@formula, two lists of arrays, and a bool or a list of them, got "
+                f"{', '.join(got)}."
             )
-        flags = [accumulate] * len(outputs) if isinstance(accumulate, bool) else accumulate
+        flags: Any = [bool(accumulate)] * len(outputs) if is_one else accumulate
         self.run_program(formula.program(*inputs), inputs, outputs, flags)
 
     def clear(self, arrays: Arrays) -> None:

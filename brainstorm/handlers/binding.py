@@ -26,6 +26,7 @@ import numpy as np
 from brainstorm.handlers.bound_program import BoundStage, Place
 from brainstorm.handlers.numpy_memory import steps_of
 from brainstorm.optree.collapse import Axes, collapse
+from brainstorm.optree.interpreter import ACCUMULATORS
 from brainstorm.optree.loops import (
     C_TYPES,
     Line,
@@ -73,16 +74,31 @@ class Binder:
         self.arrays = [*inputs, *outputs]
         self.places = {i: Place(i, array) for i, array in enumerate(inputs)}
         self.targets = [Place(len(inputs) + k, out) for k, out in enumerate(outputs)]
+        self.types: list[Any] = [array.dtype for array in inputs]
+        self.types += map(self.type_of, self.program.steps)
         self.stages: list[BoundStage] = []
         for k in sorted(protected):
-            self.targets[k] = self.new(outputs[k].shape, self.dtype(self.program.outputs[k]))
+            self.targets[k] = self.new(outputs[k].shape, self.types[self.program.outputs[k]])
         self.home: dict[int, int] = {}
         self.keeps_zeros = False
         for value in staged.buffers:
             self.give_memory(value)
 
-    def dtype(self, value: int) -> Any:
-        return self.program.dtype_of(value)
+    def type_of(self, step: Step) -> Any:
+        """Return the type in which a result is stored: integers are exact in views and reductions.
+
+        Those of operands are known.
+        """
+        if step.operator.kind == "view":
+            return self.types[step.values[0]]
+        if step.operator.kind == "reduction" and step.operator.exact == "index":
+            return np.dtype(np.int64)
+        if step.operator.kind == "reduction" and step.operator.exact:
+            source = self.types[step.values[0]]
+            if source.kind != "f":
+                total = step.operator.exact == "total"
+                return np.promote_types(source, ACCUMULATORS[source.kind]) if total else source
+        return step.dtype
 
     def step(self, value: int) -> Step:
         step = self.program.step_of(value)
@@ -101,10 +117,10 @@ class Binder:
             for k, output in enumerate(self.program.outputs):
                 target = self.targets[k]
                 plain = k in self.protected or not self.accumulate[k]
-                if output == value and plain and target.view.dtype == self.dtype(value):
+                if output == value and plain and target.view.dtype == self.types[value]:
                     self.places[value], self.home[value] = target, k
                     return
-        self.places[value] = self.new(self.program.shape_of(value), self.dtype(value))
+        self.places[value] = self.new(self.program.shape_of(value), self.types[value])
 
     def run(self) -> list[BoundStage]:
         """Return the stages with arrays."""
@@ -175,8 +191,7 @@ class Binder:
 
     def part(self, root: Root) -> Place:
         step = self.step(root.owner)
-        if all(map(self.is_moved, step.values)):
-            self.check_exact(step, [self.place(x).view.dtype for x in step.values])
+        self.check_exact(step, step.values)
         base, array = self.places[root.owner]
         shape = self.program.shape_of(root.value)
         if step.operator.name == "embed":
@@ -189,7 +204,7 @@ class Binder:
         """Bind a step that is not a loop; operands other than indices get its working type."""
         places = [self.place(x) for x in step.values]
         values = [i for i in range(len(places)) if i not in step.operator.index_operands]
-        self.check_exact(step, [places[i].view.dtype for i in values])
+        self.check_exact(step, [step.values[i] for i in values])
         for i in values:
             place = places[i]
             if place.view.dtype != step.dtype:
@@ -197,11 +212,13 @@ class Binder:
                 self.copy(place, places[i], False)
         return BoundStage(step, places, [self.places[step.result]])
 
-    @staticmethod
-    def check_exact(step: Step, types: Sequence[Any]) -> None:
-        """Raise an error if integers would be rounded to floating-point numbers."""
-        rounds = step.operator.kind == "product" or any(dtype.itemsize > 2 for dtype in types)
-        if types and rounds and all(dtype.kind != "f" for dtype in types):
+    def check_exact(self, step: Step, values: Sequence[int]) -> None:
+        """Raise an error if integers of the inputs would be rounded to floating-point numbers."""
+        types = [self.types[x] for x in values if self.is_moved(x)]
+        adds = step.operator.kind == "product" or step.operator.exact == "total"
+        rounds = adds or any(dtype.itemsize > 2 for dtype in types)
+        integers = [dtype for dtype in types if dtype.kind != "f"]
+        if rounds and values and len(integers) == len(values):
             raise NotRenderableError(
                 f"op-tree: there is no exact {step.operator.name!r} of integers in C. "
                 f"Run it with the NumPy executor."

@@ -190,8 +190,8 @@ def _instead(handler: Lowering, name: str, values: Sequence[Any]) -> Callable[[]
 def _place_of(value: Any) -> Hashable:
     """Return the properties of an argument that calls depend on: address and layout of an array."""
     if isinstance(value, np.ndarray):
-        place = address_of(value), value.shape, value.strides, value.dtype.num
+        place = address_of(value), value.shape, value.strides, value.dtype
         return place if value.flags.writeable else (*place, "read only")
     if isinstance(address := getattr(value, "address", None), int):
-        return address, value.shape, value.strides, value.dtype.num
+        return address, value.shape, value.strides, value.dtype
     return tuple(value) if type(value) is list else value

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from brainstorm.handlers.numpy_memory import byte_span, overlap
+from brainstorm.handlers.numpy_memory import address_of, byte_span, overlap
 from brainstorm.utils import Array
 
-#: (number of an output, number of an input or earlier output, what `overlap` says of them) of all
-#: that share memory.
-Overlaps: TypeAlias = tuple[tuple[int, int, str], ...]
+#: (number of an output, number of an input or earlier output, bytes from this to the output) of all
+#: that share memory. A program may read only some elements, so the distance matters.
+Overlaps: TypeAlias = tuple[tuple[int, int, int], ...]
 
 
 def find_overlaps(arrays: Sequence[Array], inputs: int) -> Overlaps:
-    """Return which outputs share memory with an input or an earlier output, and how.
+    """Return which outputs share memory with an input or an earlier output, and where.
 
     Overlaps are rare: pairs are only compared if their ranges of bytes overlap. The first `inputs`
     of the arrays are inputs.
@@ -24,10 +24,9 @@ def find_overlaps(arrays: Sequence[Array], inputs: int) -> Overlaps:
     for i in range(inputs, len(arrays)):
         start, stop = spans[i]
         for j in range(i):
-            if start < spans[j][1] and spans[j][0] < stop:
-                kind = overlap(arrays[i], arrays[j])
-                if kind:
-                    found.append((i - inputs, j, kind))
+            near = start < spans[j][1] and spans[j][0] < stop
+            if near and overlap(arrays[i], arrays[j]):
+                found.append((i - inputs, j, address_of(arrays[i]) - address_of(arrays[j])))
     return tuple(found)
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from brainstorm.errors import ValidationError
 from brainstorm.optree import functions as fn
 from brainstorm.optree import text
-from brainstorm.optree.graph import listed, postorder
+from brainstorm.optree.graph import expressions, listed, postorder
 from brainstorm.optree.nodes import Expression, OpTreeNode, Variable, View
 from brainstorm.optree.registry import get_operator
 from brainstorm.optree.shapes import Shape
@@ -55,13 +55,14 @@ def gradients(
         ValidationError: If shapes do not fit, an operator has no derivative, or a variable's
             memory overlaps that of another variable in the tree.
     """
-    roots = listed(root)
+    roots = expressions(root)
     errors = [None] * len(roots) if next_error is None else listed(next_error)
     if len(errors) != len(roots):
         raise ValidationError(
             f"op-tree: expected one next_error per root ({len(roots)}), got {len(errors)}."
         )
     order = postorder(roots)
+    variables = expressions(variables)
     targets = {_identity(v) for v in variables}
     _refuse_overlaps(variables, order)
     active: set[Hashable] = set()
@@ -206,11 +207,11 @@ def saved_nodes(
     Returns:
         Forward nodes, operands before their users; the root itself may be among them.
     """
-    forward = postorder(listed(root))
+    forward = postorder(root)
     forward_ids = {id(node) for node in forward}
     saved: set[int] = set()
     seen: set[int] = set()
-    stack = list(gradient_trees)
+    stack = expressions(gradient_trees)
     while stack:
         node = stack.pop()
         if id(node) in seen:

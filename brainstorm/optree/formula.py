@@ -32,7 +32,7 @@ from typing import Any
 from brainstorm.display import safe_repr
 from brainstorm.errors import ValidationError
 from brainstorm.optree.nodes import Variable
-from brainstorm.optree.program import Program, linearise
+from brainstorm.optree.program import Program, linearise, signed
 
 #: Number of programs that a formula caches: one per combination of shapes and types. Layers of one
 #: type have different shapes, hundreds in deep networks.
@@ -52,6 +52,8 @@ class Formula:
     """
 
     def __init__(self, function: Callable[..., Any], name: str | None = None) -> None:
+        if not callable(function):
+            raise ValidationError(f"formula: expected a function, got {function!r}.")
         self.function = function
         self.__name__ = name or _name_of(function)
         self.__doc__ = function.__doc__
@@ -64,9 +66,18 @@ class Formula:
         return self.function(*operands)
 
     def given(self, **options: Any) -> Formula:
-        """Return the formula for these keyword arguments, which must be hashable."""
-        key = tuple(options.items())
-        found = self._given.get(key)
+        """Return the formula for these keyword arguments, which must be hashable.
+
+        Raises:
+            ValidationError: They are not, or the formula has none of these names.
+        """
+        key = tuple([(k, signed(x) if type(x) is float else x) for k, x in options.items()])
+        try:
+            found = self._given.get(key)
+            if found is None:
+                inspect.signature(self.function).bind_partial(**options)
+        except (TypeError, ValueError) as error:
+            raise ValidationError(f"formula {self.__name__!r}: options: {error}.") from None
         if found is None:
             if len(self._given) >= MOST_FORMULAS:
                 oldest, *_ = self._given
@@ -79,9 +90,17 @@ class Formula:
         """Return the program for arrays of these shapes and types.
 
         Raises:
-            ValidationError: The numbers of arrays and arguments differ, or shapes do not fit.
+            ValidationError: The numbers of arrays and arguments differ, shapes do not fit, or
+                something is not an array.
         """
-        key = tuple([(array.shape, array.dtype) for array in arrays])
+        try:
+            key = tuple([(array.shape, array.dtype) for array in arrays])
+        except AttributeError:
+            got = ", ".join(type(array).__name__ for array in arrays)
+            raise ValidationError(
+                f"formula {self.__name__!r}: expected arrays, got {got}. Numbers are options "
+                f"(keyword-only arguments, see Formula.given) or arrays of shape ()."
+            ) from None
         program = self._programs.get(key)
         return self._linearised(key) if program is None else program
 

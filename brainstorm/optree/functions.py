@@ -12,8 +12,7 @@ import numbers
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import numpy as np
-
+from brainstorm.errors import ValidationError
 from brainstorm.optree.nodes import Expression, Operand, build
 
 __all__ = [
@@ -262,12 +261,15 @@ def broadcast_to(x: Expression, shape: int | tuple[int, ...]) -> Any:
 
 def concatenate(parts: list[Expression] | tuple[Expression, ...], axis: int = -1) -> Any:
     """Return the parts concatenated along the axis."""
+    if isinstance(parts, Expression) or not isinstance(parts, (list, tuple)):
+        got = type(parts).__name__
+        raise ValidationError(f"op-tree 'concatenate': expected a list of op-trees, got {got}.")
     return build("concatenate", tuple(parts), {"axis": axis})
 
 
 def full(shape: int | tuple[int, ...], value: float, dtype: Any = "float32") -> Any:
     """Return an array filled with one number."""
-    return build("full", (), {"shape": shape, "value": value, "dtype": np.dtype(dtype).name})
+    return build("full", (), {"shape": shape, "value": value, "dtype": dtype})
 
 
 abs = fabs = absolute

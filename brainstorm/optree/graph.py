@@ -14,7 +14,22 @@ def listed(given: Any) -> list[Any]:
     return [given] if is_one else list(given)
 
 
-def postorder(roots: Iterable[Any]) -> list[Any]:
+def expressions(given: Any) -> list[Any]:
+    """Return one tree, or several, as a list.
+
+    Raises:
+        ValidationError: If something is neither a variable nor a node.
+    """
+    found = listed(given)
+    for x in found:
+        if not hasattr(x, "operands"):
+            raise ValidationError(
+                f"op-tree: expected op-trees or variables, got {type(x).__name__}."
+            )
+    return found
+
+
+def postorder(roots: Any) -> list[Any]:
     """Return every variable and node of the graph once, operands before their users.
 
     Raises:
@@ -22,12 +37,7 @@ def postorder(roots: Iterable[Any]) -> list[Any]:
     """
     order: list[Any] = []
     seen: set[int] = set()
-    stack = list(roots)[::-1]
-    for root in stack:
-        if not hasattr(root, "operands"):
-            raise ValidationError(
-                f"op-tree: expected op-trees or variables, got {type(root).__name__}."
-            )
+    stack = expressions(roots)[::-1]
     while stack:
         node = stack[-1]
         if id(node) in seen:
@@ -98,6 +108,7 @@ def rewrite(trees: Sequence[Any], replace: Callable[[Any, tuple[Any, ...]], Any]
     None stands for the same node on the rewritten operands. Shared nodes stay shared.
     """
     new: dict[int, Any] = {}
+    trees = expressions(trees)
     for node in postorder(trees):
         operands = tuple(new.get(id(x), x) for x in node.operands)
         result = replace(node, operands)

@@ -17,7 +17,7 @@ import numpy as np
 from brainstorm.errors import ValidationError
 from brainstorm.optree.nodes import Expression, Variable
 from brainstorm.optree.program import Constant, Program, Step, linearise
-from brainstorm.optree.shapes import Shape
+from brainstorm.optree.shapes import Shape, real_type
 from brainstorm.utils import Array
 
 Dtype: TypeAlias = np.dtype[Any]
@@ -65,8 +65,10 @@ class Interpreter(threading.local):
                 run.detach(program.outputs)
             for value, out, add in zip(program.outputs, outputs, accumulate, strict=True):
                 array = run.arrays[value]
-                if add:
-                    np.add(out, array, out=out, casting="unsafe")
+                if add:  # as floating-point numbers, signed and unsigned integers would be rounded
+                    integers = out.dtype.kind in "iu" and array.dtype.kind in "iu"
+                    dtype = out.dtype if integers else None
+                    np.add(out, array, out=out, casting="unsafe", dtype=dtype)
                 elif array is not out:
                     np.copyto(out, array, casting="unsafe")
         run.free(set(program.outputs))
@@ -280,6 +282,10 @@ def evaluate(
     program = program_or_trees
     if not isinstance(program, Program):
         program = linearise(program)
+    if not isinstance(bindings, Mapping) or not all(isinstance(v, Variable) for v in bindings):
+        raise ValidationError(
+            f"op-tree: expected a dictionary from variables to arrays, got {bindings!r:.100}."
+        )
     arrays = {variable.identity: array for variable, array in bindings.items()}
     inputs = [_bound(variable, arrays) for variable in program.inputs]
     results = [np.empty(program.shape_of(x), program.dtype_of(x)) for x in program.outputs]
@@ -299,4 +305,5 @@ def _bound(variable: Variable, arrays: Mapping[Hashable, Array]) -> Array:
             f"op-tree: expected an array of shape {variable.shape} for the variable "
             f"{variable!r}, got shape {array.shape}."
         )
+    real_type(array.dtype, variable)
     return array.astype(variable.dtype, copy=False)

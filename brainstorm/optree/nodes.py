@@ -23,7 +23,7 @@ from brainstorm.errors import UnknownTypeError, ValidationError
 from brainstorm.optree import text
 from brainstorm.optree.graph import key_of, postfix, postorder
 from brainstorm.optree.registry import Operator, get_operator
-from brainstorm.optree.shapes import Params, Shape, normalize_shape
+from brainstorm.optree.shapes import Params, Shape, normalize_shape, real_type
 from brainstorm.optree.syntax import Syntax, backend_of, slice_of
 
 FLOAT32: np.dtype[Any] = np.dtype(np.float32)
@@ -134,7 +134,7 @@ class Variable(Expression):
         identity: Hashable | None = None,
     ) -> None:
         self._shape: Shape = normalize_shape(shape)
-        self._dtype = np.dtype(dtype)
+        self._dtype = real_type(dtype, name)
         self._name = name
         self._identity = identity
         if identity is None:
@@ -355,12 +355,12 @@ def build(op: str, operands: tuple[Any, ...], options: Mapping[str, Any] | None 
     try:
         shapes = [x.shape if isinstance(x, Expression) else () for x in operands]
         shape, params = operator.shape(*shapes, **(options or {}))
-    except ValidationError as error:
+    except (ValidationError, TypeError) as error:  # TypeError: of options that it does not have
         tree = _new_node(op, (), dict(options or {}), operands, FLOAT32)
+        of = f" of {' and '.join(map(text.described, operands))}" if operands else ""
         raise ValidationError(
-            f"op-tree {op!r} of {' and '.join(map(text.described, operands))}: {error}. "
-            f"The tree: {text.as_formula(tree, text.SHORT)}"
-        ) from None
+            f"op-tree {op!r}{of}: {error}. The tree: {text.as_formula(tree, text.SHORT)}"
+        ) from (None if isinstance(error, ValidationError) else error)
     if operands:
         dtype = _working_type(operands, operator.index_operands)
     else:

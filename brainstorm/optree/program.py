@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from brainstorm.errors import HandlerValidationError
-from brainstorm.optree.graph import listed, postorder, rewrite
+from brainstorm.optree.graph import expressions, postorder, rewrite
 from brainstorm.optree.nodes import Expression, OpTreeNode, Variable, fold
 from brainstorm.optree.registry import Operator, get_operator
 from brainstorm.optree.shapes import Params, Shape
@@ -106,7 +106,7 @@ class Program:
         for what, expected, arrays in zip(
             ("input", "output"), self._shapes, (inputs, outputs), strict=True
         ):
-            got = [array.shape for array in arrays]
+            got = [getattr(array, "shape", type(array).__name__) for array in arrays]
             if expected != got or (what == "output" and len(accumulate) != len(got)):
                 raise HandlerValidationError(
                     f"{self.name}: expected {what}s of shapes {expected}, got {got} and "
@@ -174,12 +174,12 @@ def linearise(
     Raises:
         ValidationError: If something other than an expression is given.
     """
-    roots = listed(trees)
+    roots = expressions(trees)
     order = postorder(roots)
     if lower and any(isinstance(x, OpTreeNode) and get_operator(x.op).lowering for x in order):
         roots = _lowered(roots)
         order = postorder(roots)
-    builder = _Builder([*inputs, *order])
+    builder = _Builder([*expressions(inputs), *order])
     for node in order:
         if isinstance(node, OpTreeNode):
             builder.sources[id(node)] = builder.computed(node)

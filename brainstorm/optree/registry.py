@@ -7,6 +7,7 @@ contract tests) then supports the new operator too.
 
 from __future__ import annotations
 
+import dataclasses
 import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -166,19 +167,31 @@ def register_operator(
         >>> register_operator("cube", 1, lambda x, out: np.power(x, 3, out=out),
         ...                   (lambda dz, z, x: dz * 3 * x * x,), c="{0} * {0} * {0}")
     """
+    if not isinstance(name, str) or not name:
+        raise ValidationError(f"register_operator: expected a name, got {name!r}.")
     if name in _table:
         raise ValidationError(f"op-tree: operator {name!r} exists already. Choose another name.")
     if kind not in KINDS:
         raise ValidationError(errors.unknown("kind of operator", kind, KINDS))
+    where = f"op-tree: operator {name!r}"
+    names = [field.name for field in dataclasses.fields(Operator)]
+    if wrong := [key for key in attributes if key not in names]:
+        raise ValidationError(f"{where}: {errors.unknown('attribute', wrong[0], names)}")
+    rules = derivative if isinstance(derivative, tuple) else (derivative,)
+    functions = (numpy, shape, attributes.get("lowering"), *rules)
+    if wrong := [x for x in functions if x is not None and not callable(x)]:
+        raise ValidationError(
+            f"{where}: expected functions, and a tuple of them as rules, got {wrong[0]!r}."
+        )
     if isinstance(derivative, tuple) and len(derivative) != arity:
         raise ValidationError(
-            f"op-tree: operator {name!r}: expected one derivative rule per operand ({arity}), got "
+            f"{where}: expected one derivative rule per operand ({arity}), got "
             f"{len(derivative)}. Write None for an operand whose gradient is zero."
         )
     if (numpy is None) == (attributes.get("lowering") is None):
         raise ValidationError(
-            f"op-tree: operator {name!r}: expected either a NumPy function or a lowering. Programs "
-            "have the operators of the lowering in its place."
+            f"{where}: expected either a NumPy function or a lowering. Programs have the operators "
+            "of the lowering in its place."
         )
     row = Operator(name, arity, kind, numpy, shape, derivative, **attributes)
     _table[name] = row

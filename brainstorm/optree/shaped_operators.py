@@ -6,6 +6,7 @@ to its adjoint (slice and embed, take and put, gather and scatter, broadcast and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -133,7 +134,8 @@ def _swapped(x: Any) -> Any:
 
 def _dot_right(dz: Any, z: Any, x: Any, y: Any) -> Any:
     if y.ndim == 2 and x.ndim > 2:  # one product over all rows, instead of a sum of many
-        x, dz = fn.reshape(x, (-1, x.shape[-1])), fn.reshape(dz, (-1, dz.shape[-1]))
+        rows = math.prod(x.shape[:-1])  # not -1: an axis may have no elements
+        x, dz = fn.reshape(x, (rows, x.shape[-1])), fn.reshape(dz, (rows, dz.shape[-1]))
     return fn.dot(_swapped(x), dz)
 
 

@@ -57,6 +57,8 @@ def normalize_axes(axis: Axis | Iterable[int], rank: int) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(rank))
     numbers = _integers(axis, "expected axis to be integers or None, got axis=")
+    if numbers and not rank:
+        raise ValidationError(f"expected an operand with axes, got a scalar and axis={axis!r}")
     if any(not -rank <= a < rank for a in numbers):
         raise ValidationError(f"expected axes from {-rank} to {rank - 1}, got axis={axis!r}")
     result = tuple(sorted(a % rank for a in numbers))
@@ -84,6 +86,19 @@ def normalize_shape(shape: Any) -> Shape:
     if any(n < 0 for n in result):
         raise ValidationError(f"expected a shape without negative lengths, got {shape!r}")
     return result
+
+
+def real_type(dtype: Any, name: object = None) -> np.dtype[Any]:
+    """Return the type of the elements (of `name`), which are real numbers."""
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        found = None
+    if found is None or found.kind not in "fiub":
+        of = "" if name is None else f" of {name}"
+        got = repr(dtype) if found is None else found
+        raise ValidationError(f"expected a dtype{of} of real numbers, got {got}")
+    return found
 
 
 # -- rules -----------------------------------------------------------------------------------
@@ -171,12 +186,13 @@ def broadcast(x: Shape, shape: Any) -> ShapeAndParams:
     return result, {}
 
 
-def full(shape: Any, value: float, dtype: str) -> ShapeAndParams:
+def full(shape: Any, value: float, dtype: Any = "float32") -> ShapeAndParams:
     """One number everywhere."""
     try:
-        return normalize_shape(shape), {"value": float(value), "dtype": dtype}
-    except TypeError:
+        number = float(value)
+    except (TypeError, ValueError):
         raise ValidationError(f"expected a number as value, got {type(value).__name__}") from None
+    return normalize_shape(shape), {"value": number, "dtype": real_type(dtype).name}
 
 
 def concatenate(*shapes: Shape, axis: int = -1) -> ShapeAndParams:
@@ -195,6 +211,8 @@ def sliced(
     x: Shape, start: tuple[int, ...], step: tuple[int, ...], length: tuple[int, ...]
 ) -> ShapeAndParams:
     """Elements ``start + i * step`` for i < length, on every axis."""
+    if not len(x) == len(start) == len(step) == len(length):
+        raise ValidationError("expected one start, step and length per axis")
     for n, first, stride, count in zip(x, start, step, length, strict=True):
         if count and not (0 <= first < n and 0 <= first + (count - 1) * stride < n):
             raise ValidationError("expected a slice inside of the operand")
@@ -217,10 +235,12 @@ def take(x: Shape, indices: Shape, axis: int = 0) -> ShapeAndParams:
 
 def put(values: Shape, indices: Shape, axis: int, size: int) -> ShapeAndParams:
     """The adjoint of `take`: the axes of the indices are replaced by one of length `size`."""
-    end = axis + len(indices)
-    if values[axis:end] != indices:
-        raise ValidationError(f"expected values with the indices' shape from axis {axis} on")
-    return (*values[:axis], int(size), *values[end:]), {"axis": int(axis), "size": int(size)}
+    at = normalize_axis(axis, len(values) - len(indices) + 1)
+    end = at + len(indices)
+    if values[at:end] != indices:
+        raise ValidationError(f"expected values with the indices' shape from axis {at} on")
+    (length,) = normalize_shape(size)
+    return (*values[:at], length, *values[end:]), {"axis": at, "size": length}
 
 
 def gather(x: Shape, indices: Shape, axis: int = -1) -> ShapeAndParams:
@@ -236,7 +256,8 @@ def scatter(values: Shape, indices: Shape, axis: int, size: int) -> ShapeAndPara
     at = normalize_axis(axis, len(values))
     if values != indices:
         raise ValidationError("expected values and indices of one shape")
-    return (*values[:at], int(size), *values[at + 1 :]), {"axis": at, "size": int(size)}
+    (length,) = normalize_shape(size)
+    return (*values[:at], length, *values[at + 1 :]), {"axis": at, "size": length}
 
 
 def onehot(indices: Shape, axis: int, size: int) -> ShapeAndParams:

@@ -142,6 +142,12 @@ def test_products_of_integers_alone_are_left_to_numpy_which_is_exact(dtype, valu
     assert out == 3 * value**2
 
 
+def test_cumulative_sums_of_integers_have_64_bits():
+    x, a, out = Variable((999,), np.int16), np.full(999, 2**15 - 1, np.int16), np.zeros(999, int)
+    NativeHandler(seed=1).run_program(linearise(fn.cumsum(x)), [a], [out], [False])
+    np.testing.assert_array_equal(out, np.arange(1, 1000) * (2**15 - 1))
+
+
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint64])
 def test_integers_that_are_joined_keep_all_digits(dtype):
     x, y, a = Variable((2,), dtype), Variable((2,), dtype), np.array([2**24 + 1, 3], dtype)

@@ -207,6 +207,24 @@ def test_products_of_unsigned_integers_have_64_bits_and_no_sign(bits, compute):
 
 
 @pytest.mark.parametrize("handler", ["NumPy", *ALL], indirect=True)
+def test_integers_are_exact_between_loops_and_in_place(execute, compute):
+    x, a = Variable((2, 2), np.int64), np.array([[2**40 + 1, 3], [5, 2**40 + 6]])
+    trees = [fn.max(fn.max(x, 0)), fn.min(fn.sum(x, 0)), fn.argmax(fn.sum(x, 0))]
+    found = compute(trees, {x: a}, [np.int64] * 3)
+    assert [int(out[0, 0]) for out in found] == [2**40 + 6, 2**40 + 6, 1]
+    transposed = a.T.copy()
+    execute(linearise(x.T), [a], [a])
+    np.testing.assert_array_equal(a, transposed)
+
+
+@pytest.mark.parametrize("handler", ["NumPy", *ALL], indirect=True)
+def test_integers_are_exact_in_arrays_of_the_other_sign(execute):
+    x, out = Variable((2,), np.int64), np.array([1, 1], np.uint64)
+    execute(linearise(x), [np.array([2**62, -1])], [out], True)
+    np.testing.assert_array_equal(out, np.array([2**62 + 1, 0], np.uint64))
+
+
+@pytest.mark.parametrize("handler", ["NumPy", *ALL], indirect=True)
 @pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.uint8, np.int32, np.int64])
 @pytest.mark.parametrize("given", [np.float32, np.int8])
 def test_a_sum_in_an_integer_array_is_converted_and_not_what_is_added(dtype, given, execute, rng):
@@ -270,6 +288,17 @@ def test_outputs_that_overlap_inputs_are_written_last(shift, handler):
         handler.run_program(program, [a[:3000], b[:3000]], outputs, [False, False])
         found = [handler.get_numpy_copy(out) for out in outputs]
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("handler", [C, "CUDA"], indirect=True)
+def test_an_output_may_move_over_what_is_read_of_an_input(handler):
+    x, memory = Variable((4,)), on(handler, np.zeros(4))
+    program = linearise(x[:2] * 2)
+    for start in (2, 1, 0):
+        handler.set_from_numpy(memory, np.arange(4, dtype=np.float32))
+        out = memory[start : start + 2]
+        handler.run_program(program, [memory], [out], [False])
+        np.testing.assert_array_equal(handler.get_numpy_copy(out), [0, 2])
 
 
 @pytest.mark.parametrize("handler", [C, "CUDA"], indirect=True)

@@ -81,6 +81,7 @@ def test_a_variable_that_does_not_occur_has_gradient_zero():
         (lambda x, e: (x * 2, [x], 3.0), "expected next_error to be .* got float"),
         (lambda x, e: ([x * 2, x * 3], [x], x), r"one next_error per root \(2\), got 1"),
         (lambda x, e: (fn.exp(2.0), [x]), "expected op-trees or variables, got float"),
+        (lambda x, e: (x * 2, ["x"]), "expected op-trees or variables, got str"),
     ],
 )
 def test_roots_and_errors_that_do_not_match(arguments, text):

@@ -40,6 +40,13 @@ def test_it_keeps_name_and_docstring_which_messages_have():
     assert texts == ("gated", "Document it.", "<formula gated>")
     with pytest.raises(ValidationError, match=r"formula 'gated': missing .* 'gate'; got 1 arrays"):
         gated.program(np.zeros(2))
+    with pytest.raises(ValidationError, match="formula 'gated': expected arrays, got ndarray, int"):
+        gated.program(np.zeros(2), 3)
+    x = np.zeros(2)
+    with pytest.raises(ValidationError, match=r"gated: expected outputs .* got \['NoneType'\]"):
+        NumpyHandler(np.float64).compute(gated, [x, x], [None])
+    with pytest.raises(ValidationError, match="formula: expected a function, got 3"):
+        Formula(3)
 
 
 def test_programs_are_called_as_their_formulas():
@@ -61,13 +68,18 @@ def test_options_are_keyword_arguments():
     def scaled(x, *, factor, shift=0.0):
         return factor * x + shift
 
-    with pytest.raises(ValidationError, match=r"formula 'scaled': .*facto=2.0.* incorrect"):
-        scaled.given(facto=2.0).program(np.zeros(3))
+    with pytest.raises(ValidationError, match="'scaled': options: .* unexpected .*'facto'"):
+        scaled.given(facto=2.0)
+    with pytest.raises(ValidationError, match="'scaled': options: unhashable type: 'list'"):
+        scaled.given(factor=[2.0])
     double = scaled.given(factor=2.0)
     assert double is scaled.given(factor=2.0) is not scaled.given(factor=3.0)
     h, x, y = NumpyHandler(np.float64), np.arange(3.0), np.zeros(3)
     h.compute(double, [x], [y])
     assert (y.tolist(), repr(double)) == ([0.0, 2.0, 4.0], "<formula scaled>")
+    for zero in (0.0, -0.0):
+        h.compute(scaled.given(factor=zero, shift=-0.0), [np.ones(3)], [y])
+        assert np.signbit(y).all() == np.signbit(zero)
     for i in range(MOST_FORMULAS):
         scaled.given(factor=0.0, shift=float(i))
     assert double is not scaled.given(factor=2.0)

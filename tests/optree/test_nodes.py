@@ -123,7 +123,12 @@ def test_absent_operands_are_none():
         (lambda: fn.reshape(X, 1.5), r"integers, got 1.5. The tree: reshape\(x, shape=1.5\)"),
         (lambda: fn.broadcast_to(X, None), "expected a shape of integers, got None"),
         (lambda: Variable((2.5,)), r"expected a shape of integers, got \(2.5,\)"),
-        (lambda: fn.full(2, X), "expected a number as value, got Variable"),
+        (lambda: Variable(2, complex, "z"), "a dtype of z of real numbers, got complex128"),
+        (lambda: fn.full(2, 1, "int23"), "'full': expected a dtype of real numbers, got 'int23'"),
+        (lambda: fn.full(2, X), "^op-tree 'full': expected a number as value, got Variable"),
+        (lambda: fn.full(2, "one"), "expected a number as value, got str"),
+        (lambda: fn.softmax(Variable(())), "expected an operand with axes, got a scalar and axis"),
+        (lambda: fn.concatenate(X + 1), "expected a list of op-trees, got OpTreeNode"),
         (lambda: fn.reshape(X, (4, 2)), r"expected a shape of 6 elements, got \(4, 2\)"),
         (lambda: fn.reshape(X, (4, -1)), r"expected a shape of 6 elements, got \(4, -1\)"),
         (lambda: fn.broadcast_to(X, (2, 1)), r"expected a shape that the operand broadcasts to"),
@@ -152,6 +157,18 @@ def test_absent_operands_are_none():
         (lambda: X[0, I], r"expected slices, None and '...' beside an array.* x\[0\]\[indices\]"),
         (lambda: X[I, I], "for one element per row use gather"),
         (lambda: (X + 1).execute(), r"expected an assignment to execute, .*Write out\[:\] = tree"),
+        *(
+            (
+                lambda op=op: OpTreeNode.build(op, X, X, axis=0, size=-4),
+                f"'{op}' of x .* expected a shape without negative lengths, got -4",
+            )
+            for op in ("put", "scatter")
+        ),
+        (lambda: OpTreeNode.build("exp", X, axis=0), "'exp' of x .* unexpected .*'axis'"),
+        (
+            lambda: OpTreeNode.build("slice", X, start=(0,), step=(1,), length=(1,)),
+            "'slice' of x .* expected one start, step and length per axis",
+        ),
         (lambda: OpTreeNode.build("exp", X, X), "op-tree 'exp': expected 1 operands, got 2"),
         (lambda: X * 1j, "expected op-trees, variables and real numbers as operands, got complex"),
         (lambda: OpTreeNode.build("assign", X, X), "expected a tensor to assign to, got the plain"),
@@ -327,3 +344,11 @@ def test_register_operator():
     with pytest.raises(ValidationError, match=r"one derivative rule per operand \(2\), got 1"):
         register_operator("other", 2, np.hypot, (None,))
     assert "other" not in registry._table
+    for name, given, text in (
+        ("", {}, "register_operator: expected a name, got ''"),
+        ("odd", {"numpy": "np.exp"}, "'odd': expected functions, and a tuple of .* got 'np.exp'"),
+        ("odd", {"derivative": [None]}, r"'odd': expected functions, .* got \[None\]"),
+        ("odd", {"C": "exp({0})"}, "'odd': unknown attribute 'C'. Choices are: name, arity, "),
+    ):
+        with pytest.raises(ValidationError, match=text):
+            register_operator(name, 1, **({"numpy": np.exp} | given))

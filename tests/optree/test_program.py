@@ -93,6 +93,9 @@ ZEROS = np.zeros((2, 3))
     ("tree", "bindings", "text"),
     [
         (1.0, {}, "expected op-trees or variables, got float"),
+        (X * 2, [ZEROS], r"expected a dictionary from variables to arrays, got \[array"),
+        (X * 2, {"x": ZEROS}, "expected a dictionary from variables to arrays, got {'x'"),
+        (X * 2, {X: ZEROS * 1j}, "expected a dtype of x of real numbers, got complex128"),
         (X * 2, {}, r"array for the variable x of shape \(2, 3\), got no"),
         (X * 2, {X: np.zeros(3)}, r"array of shape \(2, 3\) for the variable x, got shape \(3,\)"),
         (fn.take(X, AT), {X: ZEROS, AT: np.array([-1, 2])}, "indices from -2 to 1, got -1 to 2"),

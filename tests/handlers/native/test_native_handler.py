@@ -180,6 +180,16 @@ def test_what_is_remembered_is_bounded_and_other_arrays_may_lie_there(native, mo
         assert len(native.memo._calls) <= 10
 
 
+def test_the_same_memory_in_another_byte_order_is_another_array(native):
+    a, out = np.ones((9, 9), np.float32), np.zeros((9, 9), np.float32)
+    program = linearise(Variable(a.shape) * 2)
+    for x in (a, a.view(">f4")):
+        native.run_program(program, [x], [out], [False])
+        np.testing.assert_array_equal(out, x * 2)
+        native.dot_mm(x, x, out)
+        np.testing.assert_array_equal(out, x.astype(np.float32) @ x.astype(np.float32))
+
+
 def test_a_pass_of_any_length_uses_its_calls_again_until_the_sizes_change(monkeypatch):
     monkeypatch.setattr(lowering, "MANY_CALLS", 30)
     layers = [FullyConnected(2 + i, name=f"F{i}") for i in range(80)]
