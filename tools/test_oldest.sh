@@ -14,6 +14,6 @@ PATH=$work/bin:$PATH
 python -m pip install --quiet --disable-pip-version-check uv
 # (The oldest matplotlib makes the newest pyparsing warn.)
 uv pip install --quiet --python "$work/bin/python" --resolution lowest-direct \
-  --only-binary :all: --no-binary brainstorm --editable '.[test]' 'pyparsing<3.3'
+  --only-binary :all: --no-binary brainstorm --editable '.[test]' 'pyparsing~=3.2.0'
 python tools/build_pycuda.py || true
 python -m pytest -n 2 "$@"

@@ -85,19 +85,19 @@ class Binder:
             self.give_memory(value)
 
     def type_of(self, step: Step) -> Any:
-        """Return the type in which a result is stored: integers are exact in views and reductions.
+        """Return the type in which a result is stored: moved and reduced integers stay exact.
 
         Those of operands are known.
         """
-        if step.operator.kind == "view":
+        kind, exact = step.operator.kind, step.operator.exact
+        if kind == "view":
             return self.types[step.values[0]]
-        if step.operator.kind == "reduction" and step.operator.exact == "index":
+        if kind == "reduction" and exact == "index":
             return np.dtype(np.int64)
-        if step.operator.kind == "reduction" and step.operator.exact:
-            source = self.types[step.values[0]]
-            if source.kind != "f":
-                total = step.operator.exact == "total"
-                return np.promote_types(source, ACCUMULATORS[source.kind]) if total else source
+        types = [self.types[x] for x in step.values]
+        if kind in ("reduction", "assembly") and exact and all(t.kind != "f" for t in types):
+            found = np.result_type(*types)
+            return np.promote_types(found, ACCUMULATORS[found.kind]) if exact == "total" else found
         return step.dtype
 
     def step(self, value: int) -> Step:
@@ -191,7 +191,6 @@ class Binder:
 
     def part(self, root: Root) -> Place:
         step = self.step(root.owner)
-        self.check_exact(step, step.values)
         base, array = self.places[root.owner]
         shape = self.program.shape_of(root.value)
         if step.operator.name == "embed":

@@ -209,9 +209,11 @@ def test_products_of_unsigned_integers_have_64_bits_and_no_sign(bits, compute):
 @pytest.mark.parametrize("handler", ["NumPy", *ALL], indirect=True)
 def test_integers_are_exact_between_loops_and_in_place(execute, compute):
     x, a = Variable((2, 2), np.int64), np.array([[2**40 + 1, 3], [5, 2**40 + 6]])
-    trees = [fn.max(fn.max(x, 0)), fn.min(fn.sum(x, 0)), fn.argmax(fn.sum(x, 0))]
-    found = compute(trees, {x: a}, [np.int64] * 3)
+    joined = fn.concatenate([fn.min(x, 0), fn.max(x, 0)], 0)
+    trees = [fn.max(fn.max(x, 0)), fn.min(fn.sum(x, 0)), fn.argmax(fn.sum(x, 0)), joined]
+    *found, found_joined = compute(trees, {x: a}, [np.int64] * 4)
     assert [int(out[0, 0]) for out in found] == [2**40 + 6, 2**40 + 6, 1]
+    np.testing.assert_array_equal(found_joined, [[5, 3], [2**40 + 1, 2**40 + 6]])
     transposed = a.T.copy()
     execute(linearise(x.T), [a], [a])
     np.testing.assert_array_equal(a, transposed)
