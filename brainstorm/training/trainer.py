@@ -268,8 +268,9 @@ class Trainer(ShownAsTree, Describable):
             The values that they logged; also kept in ``results``.
 
         Raises:
-            ValidationError: There is no network, data are no data iterator, or no hook uses them.
+            ValidationError: A training runs; there is no network, no data iterator, or no hook for it.
         """
+        check_is_idle("evaluate", self._progress, "an evaluation during one. Use tools.evaluate.")
         check_network("Trainer.evaluate", net)
         writers = check_evaluation(self.ordered_hooks(), named_data_iters)
         self.results = Logs()
