@@ -268,7 +268,7 @@ class Trainer(ShownAsTree, Describable):
             The values that they logged; also kept in ``results``.
 
         Raises:
-            ValidationError: A training runs; there is no network, no data iterator, or no hook for it.
+            ValidationError: A training runs; there is no network, no data iterator, or no hook.
         """
         check_is_idle("evaluate", self._progress, "an evaluation during one. Use tools.evaluate.")
         check_network("Trainer.evaluate", net)
