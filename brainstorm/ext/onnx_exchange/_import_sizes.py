@@ -66,7 +66,7 @@ def _wanted(node: Node, value: Value) -> dict[int, tuple[int, float]]:
     if len(scales) != len(axes) or not all(map(math.isfinite, scales)):
         raise node.fail(f"expected a scale or size for each of {len(axes)} axes, got {scales}.")
     with np.errstate(over="ignore"):  # as ONNX Runtime rounds: 5 * 1.4 is 7
-        sizes = sizes or [math.floor(x) for x in np.float32(shape) * np.float32(scales)]
+        sizes = sizes or [math.floor(x) for x in np.multiply(shape, scales, dtype=np.float32)]
     zipped = zip(axes, shape, sizes, scales, strict=True)
     wanted = {i: (n, size, scale) for i, n, size, scale in zipped if size != n or scale != 1}
     if not set(wanted) <= set(value.features):
