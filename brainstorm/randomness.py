@@ -180,7 +180,8 @@ class Seedable(Describable):
     def rnd(self) -> RandomState:
         """The generator of the object's random numbers."""
         seed = self._first_seed
-        return RandomState(seed() if callable(seed) else seed)
+        made = RandomState(seed() if callable(seed) else seed)
+        return vars(self).setdefault("rnd", made)  # another thread may have made one meanwhile
 
 
 global_rnd = RandomState(secrets.randbelow(RandomState.seed_range[1]))
