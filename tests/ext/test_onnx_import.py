@@ -400,6 +400,15 @@ def test_whole_numbers_are_dequantized():
     np.testing.assert_array_equal(found, [[-4.5, 0, 0.5, 123]])
 
 
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+def test_models_in_half_precision_become_float32(half):
+    text = f"halves ({half}[N, 4] x) => ({half}[N, 3] y) {{ a = MatMul(x, W) y = Mul(a, f) }}"
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(getattr(onnx.TensorProto, half.upper()))
+    W, f = (RND.normal(size=shape).astype(dtype) for shape in [(4, 3), (3,)])
+    found = imported(parsed(text, W=W, f=f)).predict(np.eye(4)[None])[0]
+    np.testing.assert_allclose(found, W.astype(float) * f.astype(float), 1e-6)
+
+
 # -- images ---------------------------------------------------------------------------------------
 
 
