@@ -9,6 +9,7 @@ a layer does not change the numbers of the others.
 from __future__ import annotations
 
 import secrets
+import threading
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -47,7 +48,12 @@ class RandomState(np.random.RandomState, Describable):
 
     Args:
         seed: A non-negative integer; `None` draws one from `global_rnd`.
+
+    Attributes:
+        lock: Keeps other threads, which take it too, from drawing between several draws.
     """
+
+    __undescribed__ = {"lock"}
 
     seed_range = (0, 1_000_000_000)
 
@@ -58,11 +64,13 @@ class RandomState(np.random.RandomState, Describable):
 
     def _start(self) -> None:
         super().__init__(self._first())
+        self.lock = threading.RLock()
         renew_after_fork(self)
 
     def renew(self) -> None:
-        """Free the lock of another thread that drew numbers when this process was forked."""
+        """Free the locks of another thread that drew numbers when this process was forked."""
         free(self._bit_generator.lock)
+        self.lock = threading.RLock()
 
     def __repr__(self) -> str:
         return f"RandomState(seed={vars(self).get('_seed')})"
@@ -172,7 +180,8 @@ class Seedable(Describable):
     def rnd(self) -> RandomState:
         """The generator of the object's random numbers."""
         seed = self._first_seed
-        return RandomState(seed() if callable(seed) else seed)
+        made = RandomState(seed() if callable(seed) else seed)
+        return vars(self).setdefault("rnd", made)  # another thread may have made one meanwhile
 
 
 global_rnd = RandomState(secrets.randbelow(RandomState.seed_range[1]))

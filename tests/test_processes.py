@@ -119,6 +119,7 @@ def test_a_forked_process_finds_no_lock_held(kind):
         def hold():
             manager = net._buffer_manager
             held.enter_context(manager.turn)
+            held.enter_context(net.rnd.lock)
             for generator in generators:  # NumPy holds it while it draws numbers
                 held.enter_context(generator.lock)
             if manager.lane is not None:
@@ -131,7 +132,8 @@ def test_a_forked_process_finds_no_lock_held(kind):
 
         def work():
             assert Slow(is_over=True).value == 1
-            net.rnd.generate_seed()
+            with net.rnd.lock:
+                net.rnd.generate_seed()
             return train(net)
 
         found = in_a_fork(work)

@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+import threading
 import zlib
 
 import numpy as np
@@ -166,6 +167,20 @@ def test_what_is_seedable_has_a_description_without_its_numbers():
     assert description == {"@type": "Shaker", "strength": 3}
     again = create_from_description(description)
     assert (again.strength, draw(again.rnd) == draw(Shaker(3, seed=1).rnd)) == (3, False)
+
+
+def test_threads_that_draw_first_at_once_find_one_generator():
+    def seed():
+        if not found:
+            thread = threading.Thread(target=lambda: found.append(seedable.rnd))
+            found.append(None)
+            thread.start()
+            thread.join()
+        return 3
+
+    found, seedable = [], Seedable(1)
+    seedable.begin_at(seed)
+    assert seedable.rnd is found[-1]
 
 
 def test_data_are_no_part_of_a_description():

@@ -274,11 +274,13 @@ class Wrapper(DataIterator):
         before = drawn_from = self._drawn_from
         try:
             for batch in batches:
-                if self.draws_per_sequence:
-                    if drawn_from is not None and getattr(batch, "continues", False):
-                        self.rnd.__setstate__(drawn_from)
-                    self._drawn_from = drawn_from = self.rnd.__getstate__()
-                yield self._changed(batch)
+                with self.rnd.lock:  # another thread may change a batch of its own
+                    if self.draws_per_sequence:
+                        if drawn_from is not None and getattr(batch, "continues", False):
+                            self.rnd.__setstate__(drawn_from)
+                        self._drawn_from = drawn_from = self.rnd.__getstate__()
+                    changed = self._changed(batch)
+                yield changed
         finally:  # an epoch in which this one was done, for an evaluation, goes on
             if self._drawn_from is drawn_from:  # unless it has gone on already
                 self._drawn_from = before

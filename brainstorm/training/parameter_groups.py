@@ -286,7 +286,7 @@ class GroupedParameters:
         if "weight_decay" in stepper.hyperparameters:
             return
         for _, rows, group in self._find_parts():
-            if self._groups[group].weight_decay is not None:
+            if self._groups[group].weight_decay is not None and not self._groups[group].frozen:
                 given = self._decays[group], stepper.parameters[rows], stepper.gradients[rows]
                 stepper.handler.mult_add_st(*given)
 

@@ -235,11 +235,11 @@ class Trainer(ShownAsTree, Describable):
             with uninterrupted(most=2, numbers=()):  # a step that was done counts
                 progress.begin_step()
                 self.team.step(self.stepper, progress.is_idle, self._signals.received)
-                if not progress.is_idle:
-                    progress.score(self.train_scorers)
                 if not self.stepper.is_within_update:
                     self.current_update_nr += 1
                     net.apply_weight_modifiers()
+                if not progress.is_idle:
+                    progress.score(self.train_scorers)
             longest = max(longest, net.time_size)
             stop = not self.stepper.is_within_update and bool(hooks.emit("update"))
             if stop:
@@ -268,8 +268,9 @@ class Trainer(ShownAsTree, Describable):
             The values that they logged; also kept in ``results``.
 
         Raises:
-            ValidationError: There is no network, data are no data iterator, or no hook uses them.
+            ValidationError: A training runs; there is no network, no data iterator, or no hook.
         """
+        check_is_idle("evaluate", self._progress, "an evaluation during one. Use tools.evaluate.")
         check_network("Trainer.evaluate", net)
         writers = check_evaluation(self.ordered_hooks(), named_data_iters)
         self.results = Logs()

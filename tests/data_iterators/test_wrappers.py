@@ -3,6 +3,7 @@
 import inspect
 import math
 import re
+import threading
 
 import numpy as np
 import pytest
@@ -196,6 +197,25 @@ def test_images_and_their_label_maps_are_changed_alike(name):
     for batch in [*changed(), *changed()]:
         sums = (batch["default"] - (batch["targets"] > 0)).sum(axis=-1, keepdims=True)
         np.testing.assert_array_equal(sums + (batch["targets"] > 0), batch["targets"])
+
+
+def test_images_and_their_label_maps_are_changed_alike_while_another_thread_draws():
+    class Disturbed(di.Flip):
+        def transform(self, name, array):
+            if name == "targets" and threading.current_thread() is threading.main_thread():
+                others.append(threading.Thread(target=lambda: list(changed())))
+                others[-1].start()
+                others[-1].join(0.05)  # it waits
+            return super().transform(name, array)
+
+    others: list[threading.Thread] = []
+    images = np.random.RandomState(0).random_sample((1, 40, 2, 2, 1))
+    data = di.Minibatches(20, default=images, targets=images)
+    changed = Disturbed(data, {"default": 0.5, "targets": 0.5})
+    for batch in changed():
+        np.testing.assert_array_equal(batch["default"], batch["targets"])
+    for thread in others:
+        thread.join()
 
 
 @pytest.mark.parametrize("factors", [(2, 2), (3, 1), (1, 4)])

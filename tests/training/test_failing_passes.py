@@ -15,6 +15,7 @@ from brainstorm.handlers.native import NativeHandler
 from brainstorm.layers import FullyConnected
 from brainstorm.layers.noop_layer import NoOpLayerImpl
 from brainstorm.network.parameters import each_modifier
+from brainstorm.scorers import Scorer
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.training import GradientAccumulation, LossScaling, NesterovStepper, SgdStepper
 from brainstorm.value_modifiers import ClipValues, ValueModifier
@@ -42,6 +43,14 @@ class FailingLayerImpl(Failing, NoOpLayerImpl):
     def backward_pass(self, buffers):
         self.fail_in("backward")
         super().backward_pass(buffers)
+
+
+class FailingScorer(Failing, Scorer):
+    """Finds everything equally good."""
+
+    def __call__(self, true_labels, predicted, mask=None):
+        self.fail_in("score")
+        return 0.0
 
 
 class FailingModifier(Failing, ValueModifier):
@@ -131,16 +140,18 @@ def test_a_second_start_forgets_a_failure():
     assert stepper.steps == 6
 
 
-def test_the_trainer_counts_what_was_done():
+@pytest.mark.parametrize(("fails", "counted"), [("backward", 2), ("score", 3)])
+def test_the_trainer_counts_what_was_done(fails, counted):
     def fail_next(epoch_nr, update_nr, net):
         if update_nr == 2:
-            net.layers["Fails"]._fails = "backward"
+            net.layers["Fails"]._fails = scorer._fails = fails
 
     batch = {name: np.repeat(values, 2, axis=1) for name, values in data(0).items()}
-    trainer = make_trainer(Call(fail_next))
+    trainer, scorer = make_trainer(Call(fail_next)), FailingScorer("Hidden.outputs.default")
+    trainer.train_scorers = [scorer]
     with pytest.raises(RuntimeError, match="on purpose"):
         trainer.train(network(), Minibatches(1, **batch))
-    assert trainer.current_update_nr == 2
+    assert trainer.current_update_nr == trainer.stepper.steps == counted
 
 
 def test_a_run_that_goes_on_within_an_update_survives_an_overflow():

@@ -320,6 +320,7 @@ def test_data_that_nothing_reads_are_warned_of_once(caplog):
     [
         (lambda trainer, net: trainer.add_hook(Call(None, "late")), "the hook 'late' during one"),
         (lambda trainer, net: trainer.train(net, DATA), "another one. Use a second trainer"),
+        (lambda trainer, net: trainer.evaluate(net), "an evaluation during one. Use tools."),
     ],
 )
 def test_what_cannot_be_done_during_a_training(net, act, got):

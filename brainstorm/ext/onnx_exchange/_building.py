@@ -89,7 +89,7 @@ class Builder:
         paths = {port: value.path for port, value in inputs.items()}
         outputs = self._outputs_of(name, kind, paths, options)
         values = {
-            key if "." in key else f"parameters.{key}": np.asarray(array)
+            key if "." in key else f"parameters.{key}": _numbers(array)
             for key, array in arrays.items()
         }
         self.entries[name] = Entry(kind, options, paths, values)
@@ -262,3 +262,9 @@ class Builder:
             raise NetworkValidationError(f"ONNX model, {problem}.")
         put_values(net, arrays)
         return net
+
+
+def _numbers(array: Any) -> np.ndarray:
+    """Return an array of a type that NumPy has; bfloat16 is none."""
+    array = np.asarray(array)
+    return array.astype(np.float32) if array.dtype.kind == "V" else array

@@ -65,7 +65,8 @@ def _wanted(node: Node, value: Value) -> dict[int, tuple[int, float]]:
     scales = scales or [size / n for size, n in zip(sizes, shape, strict=False)]
     if len(scales) != len(axes) or not all(map(math.isfinite, scales)):
         raise node.fail(f"expected a scale or size for each of {len(axes)} axes, got {scales}.")
-    sizes = sizes or [math.floor(n * scale) for n, scale in zip(shape, scales, strict=True)]
+    with np.errstate(over="ignore"):  # as ONNX Runtime rounds: 5 * 1.4 is 7
+        sizes = sizes or [math.floor(x) for x in np.multiply(shape, scales, dtype=np.float32)]
     zipped = zip(axes, shape, sizes, scales, strict=True)
     wanted = {i: (n, size, scale) for i, n, size, scale in zipped if size != n or scale != 1}
     if not set(wanted) <= set(value.features):
