@@ -144,15 +144,6 @@ class Binder:
             return operator.name != "concatenate" and operator.kind not in OPERATIONS
         return True
 
-    def is_moved(self, value: int) -> bool:
-        """Whether a value is an input or a view of one, and so has the input's type."""
-        while value >= len(self.program.inputs):
-            step = self.step(value)
-            if step.operator.kind != "view":
-                return False
-            (value,) = step.values
-        return True
-
     # -- views -------------------------------------------------------------------------------
 
     def place(self, value: int) -> Place:
@@ -212,12 +203,11 @@ class Binder:
         return BoundStage(step, places, [self.places[step.result]])
 
     def check_exact(self, step: Step, values: Sequence[int]) -> None:
-        """Raise an error if integers of the inputs would be rounded to floating-point numbers."""
-        types = [self.types[x] for x in values if self.is_moved(x)]
+        """Raise an error if integers would be rounded to floating-point numbers."""
+        types = [self.types[x] for x in values]
         adds = step.operator.kind == "product" or step.operator.exact == "total"
         rounds = adds or any(dtype.itemsize > 2 for dtype in types)
-        integers = [dtype for dtype in types if dtype.kind != "f"]
-        if rounds and values and len(integers) == len(values):
+        if types and rounds and all(dtype.kind != "f" for dtype in types):
             raise NotRenderableError(
                 f"op-tree: there is no exact {step.operator.name!r} of integers in C. "
                 f"Run it with the NumPy executor."

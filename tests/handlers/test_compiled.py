@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from brainstorm.errors import ValidationError
-from brainstorm.handlers import NativeHandler, binding, compiler
+from brainstorm.handlers import NativeHandler, NumpyHandler, binding, compiler
 from brainstorm.handlers.native import programs
 from brainstorm.handlers.native.programs import NativeExecutor
 from brainstorm.handlers.numpy_memory import overlap
@@ -140,6 +140,25 @@ def test_products_of_integers_alone_are_left_to_numpy_which_is_exact(dtype, valu
         compiled(program)([a], [out])
     NativeHandler(seed=1).run_program(program, [a], [out], [False])
     assert out == 3 * value**2
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda x: fn.take(fn.concatenate([x, x], 0), Variable((2,), np.int64), 0),
+        lambda x: fn.dot(fn.sum(x, 0), fn.transpose(x)),
+        lambda x: fn.cumsum(fn.sum(x, 0), 1),
+    ],
+)
+def test_so_are_operations_with_integers_that_were_computed(build):
+    x, a = Variable((2, 2), np.int64), np.array([[2**40 + 1, 1], [1, 2**20]])
+    program = linearise(build(x), [x])
+    given = [a, np.array([0, 3])][: len(program.inputs)]
+    found, expected = np.zeros((2, *program.shape_of(program.outputs[0])), np.int64)
+    NativeHandler(seed=1).run_program(program, given, [found], [False])
+    NumpyHandler(seed=1).run_program(program, given, [expected], [False])
+    np.testing.assert_array_equal(found, expected)
+    assert (expected > 2**40).any()
 
 
 def test_cumulative_sums_of_integers_have_64_bits():
