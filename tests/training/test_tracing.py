@@ -447,6 +447,11 @@ def test_a_batch_that_was_lost_is_missing(name):
     for use in (stepper.run, net.forward_pass, net.plan().replay):
         with pytest.raises(MissingDataError, match="data for 'default', .*is missing: the present"):
             use()
+    for use in (net.get_loss_values, net.backward_pass):
+        with pytest.raises(
+            NetworkValidationError, match="is missing|expected a forward pass before it"
+        ):
+            use()
     run_steps(net, stepper, [batch_for()])
 
 
