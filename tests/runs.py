@@ -291,9 +291,12 @@ def whole_run(hidden, iterator, handler, stepper=None, hooks=()):
     return trainer, net
 
 
-def resumed_run(file, iterator):
-    """Continue a run file to the end; return trainer and network."""
+def resumed_run(file, iterator, saves=False):
+    """Continue a run file to the end, saving it again or not; return trainer and network."""
     trainer = bs.Trainer.resume(file)
+    for hook in trainer.hooks.values():
+        if isinstance(hook, hooks.SaveCheckpoint) and not saves:
+            hook.interval = 10**6
     train(trainer, trainer.net, ITERATORS[iterator]())
     return trainer, trainer.net
 

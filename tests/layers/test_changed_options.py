@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from fractions import Fraction
 from typing import Any
 
@@ -15,7 +16,6 @@ from brainstorm.errors import LayerValidationError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.network import Network
 from brainstorm.optree import Formula
-from brainstorm.optree.formula import MOST_FORMULAS
 from brainstorm.structure import ConstructionWrapper
 from brainstorm.testing import build_layer
 from brainstorm.training import SgdStepper
@@ -86,16 +86,20 @@ def test_the_importance_of_a_loss_is_changed_between_replayed_steps() -> None:
 
 
 @pytest.mark.parametrize("name", ["Dropout", "DeltasScaling", "BatchNorm", "Loss"])
-def test_numbers_that_change_at_every_step_do_not_fill_the_memory(name: str) -> None:
+def test_numbers_that_change_at_every_step_do_not_fill_the_memory(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = 40
+    monkeypatch.setattr(sys.modules["brainstorm.optree.formula"], "MOST_FORMULAS", most)
     net, batch, counts = network(), batch_for(2, 6), []
-    for step in range(2 * MOST_FORMULAS):
+    for step in range(2 * most):
         for option in net.layers[name].changeable_kwargs:
             setattr(net.layers[name], option, (step + 1) / 1e4)
         net.provide_external_data(batch)
         net.forward_pass(training_pass=True)
         net.backward_pass()
         net.forward_pass()
-        if step % MOST_FORMULAS == MOST_FORMULAS - 1:
+        if step % most == most - 1:
             gc.collect()
             counts.append(sum(type(one) is Formula for one in gc.get_objects()))
     assert counts[1] < counts[0] + 20
