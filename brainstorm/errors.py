@@ -91,7 +91,7 @@ class UnknownTypeError(ValidationError, TypeError):
 
 
 class InitializationError(BrainstormError):
-    """An initializer cannot produce values of the requested shape."""
+    """An initializer cannot produce finite values of the requested shape."""
 
 
 class DescriptionError(BrainstormError, TypeError):

@@ -30,6 +30,7 @@ from brainstorm.initializers import (
     evaluate_initializer,
 )
 from brainstorm.randomness import RandomState, global_rnd
+from tests.networks import build
 
 EXAMPLES = [
     (ArrayInitializer([[1, 2], [3, 4]]), (2, 2)),
@@ -267,8 +268,12 @@ def test_values_that_are_not_finite_are_refused_whatever_the_fallback():
         def __call__(self, shape):
             return np.full(shape, math.inf)
 
-    with pytest.raises(ValidationError, match=r"^Infinite\(\): expected finite numbers from it, "):
+    text = r"Infinite\(\): expected finite numbers from it, "
+    with pytest.raises(InitializationError, match=f"^{text}"):
         evaluate_initializer(Infinite(), (3, 3), fallback=0)
+    net = build("mlp")
+    with pytest.raises(InitializationError, match=f"^parameter '.*.parameters.W': {text}"):
+        net.initialize({"default": 0.0, "*": {"W": Infinite()}})
 
 
 @pytest.mark.parametrize(

@@ -259,6 +259,7 @@ def test_get(net):
         ("Projection.outputs.x", "unknown name 'x'. Choices are: default.$"),
         ("Input.gradients.default", "none. Others of this name are in outputs, output_deltas.$"),
         ("Projection.outputs", "is a group of buffers. Choose one of: default"),
+        ("Input.gradients", "'Input.gradients' is a group of buffers. It is empty.$"),
         *((wrong, "expected a dotted path such as .*, got ") for wrong in (None, 3, ["Out"])),
         (b"Out", "expected a dotted path such as .*, got b'Out'"),
         ("parameters.W", "'parameters' is an array, not a group"),

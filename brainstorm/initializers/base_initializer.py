@@ -84,8 +84,8 @@ def evaluate_initializer(
             initializer draws. `None` continues its own random numbers.
 
     Raises:
-        InitializationError: Neither supports the shape, or the result has another shape.
-        ValidationError: The result is not finite.
+        InitializationError: Neither supports the shape, or the result has another shape or is not
+            finite.
     """
     initializer, shape = as_initializer(initializer), tuple(shape)
     if seed is not None:
@@ -102,7 +102,7 @@ def evaluate_initializer(
             raise
         return evaluate_initializer(fallback, shape, seed=seed)
     if not np.isfinite(values).all():
-        raise ValidationError(
+        raise InitializationError(
             f"{initializer!r}: expected finite numbers from it, got NaN or infinity."
         )
     return values

@@ -151,9 +151,8 @@ def find_array(root: BufferView, path: str) -> Array:
             raise UnknownPathError(f"path {path!r}: {unknown('name', part, found.keys())}{where}")
         above, found = found, found[part]
     if isinstance(found, BufferView):
-        raise UnknownPathError(
-            f"path {path!r} is a group of buffers. Choose one of: {', '.join(found.keys())}."
-        )
+        choices = f"Choose one of: {', '.join(found.keys())}" if found.keys() else "It is empty"
+        raise UnknownPathError(f"path {path!r} is a group of buffers. {choices}.")
     if isinstance(found, NullBuffer):
         raise found.error()
     return found
