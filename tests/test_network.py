@@ -396,6 +396,11 @@ def test_a_plan_is_repeated_in_turns_and_only_on_a_whole_batch():
         plan.replay()
 
 
+def test_a_layer_cannot_be_replaced(net):
+    with pytest.raises(NetworkValidationError, match="layer 'Hidden' cannot be .* Build another"):
+        net.layers["Hidden"] = FullyConnected(3)
+
+
 def test_the_architecture_is_a_copy(net):
     described = net.__describe__()
     for layer in net.architecture.values():

@@ -25,6 +25,16 @@ from brainstorm.structure.buffers import BufferManager
 from brainstorm.utils import Named
 
 
+class Layers(Named[Layer]):
+    """The layers of a network by name, which are fixed."""
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        raise NetworkValidationError(
+            f"layer {name!r} cannot be replaced in a network. Build another network, and copy the "
+            f"parameters: docs/howto/transfer_learning.md."
+        )
+
+
 class NetworkMemory(ShownAsTree, Seedable):
     """Layers and buffers of a network."""
 
@@ -32,7 +42,7 @@ class NetworkMemory(ShownAsTree, Seedable):
         self, layers: Mapping[str, Layer], buffer_manager: BufferManager, seed: int | None
     ) -> None:
         super().__init__(seed)
-        self.layers: dict[str, Layer] = Named(layers)
+        self.layers: dict[str, Layer] = Layers(layers)
         self.loss_layers = [n for n, la in self.layers.items() if isinstance(la, LossLayerImpl)]
         if "total_loss" in self.loss_layers:
             raise NetworkValidationError(

@@ -201,7 +201,7 @@ class GroupedParameters:
         if self._learns and parts and all(self._groups[part.group].frozen for part in parts):
             raise TrainingError(
                 "ParameterGroup, frozen: expected parameters to train, got none: all are in frozen "
-                "groups. A ForwardStepper computes losses and running statistics only."
+                "groups. ForwardStepper(use_training_pass=True) computes running statistics only."
             )
         self._parts, self._found_at = parts, self._revision
         if weights:

@@ -28,6 +28,7 @@ from brainstorm.training.running_hooks import INTERRUPTED, STATISTICS, STOPPED, 
 from brainstorm.training.signals import StopSignals
 from brainstorm.training.team import Team
 from brainstorm.training.trainer_checks import (
+    added_hooks,
     check_data_names,
     check_epoch,
     check_evaluation,
@@ -92,8 +93,7 @@ class Trainer(ShownAsTree, Describable):
         self._begin()
 
     def _begin(self) -> None:
-        self.logs, self.results = Logs(), Logs()
-        self.team, self._signals = Team(), StopSignals()
+        self.logs, self.results, self.team, self._signals = Logs(), Logs(), Team(), StopSignals()
 
     @safe_repr
     def __repr__(self) -> str:
@@ -127,7 +127,7 @@ class Trainer(ShownAsTree, Describable):
 
     def ordered_hooks(self) -> list[Hook]:
         """Return the hooks in the order in which they run: by role, then in the order added."""
-        return sorted(self.hooks.values(), key=lambda h: (ROLES.index(h.role), h.priority))
+        return sorted(added_hooks(self), key=lambda h: (ROLES.index(h.role), h.priority))
 
     # -- training ---------------------------------------------------------------------------------
 

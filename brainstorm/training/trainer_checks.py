@@ -56,6 +56,18 @@ def check_hook(hook: Any, hooks: Mapping[str, Hook], reserved: Collection[str]) 
         raise hook.fail("role", roles.expected, hook.role)
 
 
+def added_hooks(trainer: Any) -> Iterable[Hook]:
+    """Return the hooks; raise an error if one was not added, or was added to another trainer."""
+    for name, hook in trainer.hooks.items():
+        if getattr(hook, "trainer", None) is not trainer:
+            raise TrainingError(
+                f"trainer.hooks[{name!r}]: expected a hook that trainer.add_hook has added, and no "
+                f"other trainer since, got {shown(hook)}. Add one: del trainer.hooks[{name!r}]; "
+                f"trainer.add_hook(...)."
+            )
+    return trainer.hooks.values()
+
+
 def check_data_names(net: Any, training_data_iter: Any, trainer: Any) -> None:
     """Raise an error unless an iterator yields data for exactly the network's inputs.
 

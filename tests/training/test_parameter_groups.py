@@ -333,7 +333,7 @@ def test_groups_that_fit_nothing_are_refused_and_the_others_stay():
         (
             lambda: train(grouped(SgdStepper(), FROZEN, ParameterGroup("*", frozen=True))),
             "ParameterGroup, frozen: expected parameters to train, got none: all are in frozen "
-            "groups. A ForwardStepper computes losses and running statistics only.",
+            "groups. ForwardStepper(use_training_pass=True) computes running statistics only.",
         ),
         (
             lambda: grouped(SgdStepper(), {"Dense": 1}),

@@ -274,6 +274,18 @@ def test_what_is_wrong_is_refused_before_anything_happens(net, act, text):
     assert [hook.priority for hook in trainer.hooks.values()] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("owner", [None, make_trainer()])
+def test_a_hook_that_was_put_there_without_add_hook_is_refused(net, batches, owner):
+    trainer, hook = make_trainer(), StopAfterEpoch(3, name="again")
+    if owner is None:
+        trainer.hooks["again"] = hook
+    else:
+        trainer.add_hook(hook)
+        owner.add_hook(hook)
+    with refused("hooks['again']: expected a hook that trainer.add_hook has added, and no other"):
+        trainer.train(net, batches)
+
+
 @pytest.mark.parametrize("update", [1, 8])
 def test_scorers_that_a_hook_sets(net, batches, update):
     def change(epoch_nr, update_nr, net):
