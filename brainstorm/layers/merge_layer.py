@@ -12,6 +12,9 @@ from brainstorm.structure import BufferStructure, BufferView, ConstructionWrappe
 def Merge(name: str | None = None) -> ConstructionWrapper:
     """Add a layer that concatenates two inputs on the last dimension.
 
+    Layers that are connected to one input of another are concatenated, too, any number of them, in
+    alphabetical order if possible.
+
     Args:
         name: Layer name; made unique within the network.
 
