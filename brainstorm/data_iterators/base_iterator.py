@@ -30,6 +30,11 @@ Batch = dict[str, Array]
 
 T = TypeVar("T")
 
+OTHERS = (
+    "Give the data and arguments that the run began with; or, to go on with others, give stepper "
+    "and network to a new trainer: Trainer(resumed.stepper).train(resumed.net, ...)."
+)
+
 
 class DataIterator(ShownAsTree, Seedable):
     """Base of all data iterators; a subclass overrides ``__call__``.
@@ -199,14 +204,16 @@ class DataIterator(ShownAsTree, Seedable):
             IteratorValidationError: The state belongs to an iterator of another kind or other data.
         """
         if state["type"] != type(self).__name__:
-            raise self._fail(f"expected a {state['type']}, as in the run that is continued")
+            raise self._fail(
+                f"expected a {state['type']}, as in the run that is continued. {OTHERS}"
+            )
         saved = state["epoch"]
         for name in self.identity:
             value, expected = _plain(getattr(self, name)), saved.get(name)
             if name in saved and value != expected:  # older files lack some names
                 raise self._fail(
                     f"expected {name} = {expected!r}, as in the run that is continued, got "
-                    f"{value!r}. Give the data and arguments that the run began with."
+                    f"{value!r}. {OTHERS}"
                 )
         self.rnd.__setstate__(state["rnd"])
 

@@ -117,7 +117,8 @@ SHORT = {name: array[:, :9] for name, array in SEQUENCES.items()}
          "Online: expected a Minibatches, as in the run that is"),
         (ITERATORS["minibatches"], ITERATORS["neighbours"],
          "Minibatches: expected batch_size = 3, as in the run that is continued, got 2. Give the "
-         "data and arguments that the run began with."),
+         "data and arguments that the run began with; or, to go on with others, give stepper and "
+         "network to a new trainer: Trainer(resumed.stepper).train(resumed.net, ...)."),
         (ITERATORS["in order"], ITERATORS["minibatches"],
          "Minibatches: expected shuffle = False, as in the run that is"),
         (ITERATORS["one hot"], ITERATORS["nested noise"],
