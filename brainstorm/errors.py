@@ -143,6 +143,7 @@ MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeE
 
 
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
+_NEW_LINE = re.compile(r"\n\s*")
 
 #: Control characters other than tabs and newlines: terminals obey them.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -157,7 +158,7 @@ def escaped(text: str) -> str:
 
 
 def shown(value: object) -> str:
-    """Return any value as text for a message, without addresses; long texts are shortened.
+    """Return any value as a line for a message, without addresses; long texts are shortened.
 
     Args:
         value: The value. For a class, which is often given instead of an object, the text says so.
@@ -165,7 +166,7 @@ def shown(value: object) -> str:
     if isinstance(value, type):
         return f"the class {value.__name__} instead of an object, {value.__name__}(...)"
     try:
-        text = _ADDRESS.sub("", repr(value))
+        text = _NEW_LINE.sub(" ", _ADDRESS.sub("", repr(value)))
     except Exception:  # a number with a million digits, a failing repr
         return f"a {type(value).__name__} that cannot be written"
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."

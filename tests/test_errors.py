@@ -2,6 +2,7 @@
 
 import pickle
 
+import numpy as np
 import pytest
 
 from brainstorm import errors
@@ -72,6 +73,7 @@ def test_values_are_shown_whatever_they_are():
             raise RuntimeError
 
     assert errors.shown("a\n") == "'a\\n'"
+    assert errors.shown(np.eye(2)) == "array([[1., 0.], [0., 1.]])"
     assert errors.shown(dict) == "the class dict instead of an object, dict(...)"
     assert errors.shown(lambda: 0).endswith("<lambda>>")
     assert errors.shown(10**300) == "1" + "0" * 199 + "..."
