@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import brainstorm as bs
+from brainstorm.data_iterators import Minibatches
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import (
     BrainstormError,
@@ -592,6 +593,8 @@ def test_predict_says_what_it_misses():
         inp >> FullyConnected(2, name=name)
     for asked, arguments, error, text in (
         (net, (x[:, 0],), NetworkValidationError, r"expected \(T, B, 4\), got \(2, 4\)"),
+        (net, (Minibatches(default=x),), NetworkValidationError,
+         "data 'default': expected an array, got Minibatches. For an iterator use tools.extract."),
         (net, (x, "Outt.outputs.predictions"), UnknownPathError,
          "unknown layer 'Outt'.*Did you mean 'Out'"),
         (net, (x, "Out"), UnknownPathError,

@@ -130,6 +130,9 @@ def _check_array(name: str, array: Any, structure: BufferStructure) -> None:
     shape = getattr(array, "shape", None)
     if shape is None:
         raise fail(f"expected an array, got {type(array).__name__}. Use np.asarray.")
+    if isinstance(array, np.ndarray) and array.dtype == object and not shape:
+        given = type(array.item()).__name__  # NumPy takes anything as one object
+        raise fail(f"expected an array, got {given}. For an iterator use tools.extract.")
     if isinstance(array, np.ndarray) and array.dtype.kind not in "biuf":
         raise fail(f"expected numbers, got dtype {array.dtype}. Convert it first.")
     if is_masked(array):
