@@ -31,7 +31,12 @@ class Axes(NamedTuple):
     strides: tuple[tuple[int, ...], ...]
 
     def inner(self, array: int) -> str:
-        """Return an array's stride on the innermost axis: 'unit', 'fixed' or 'any'."""
+        """Return an array's stride on the innermost axis: 'unit', 'fixed' or 'any'.
+
+        A fixed element is read in front of the loop over this axis, so an empty one has none.
+        """
+        if self.sizes[-1] == 0:
+            return "unit"
         return {0: "fixed", 1: "unit"}.get(self.strides[array][-1], "any")
 
 

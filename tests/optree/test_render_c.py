@@ -132,6 +132,11 @@ def test_reduced_axes(reduced, sizes, flags):
     assert (axes.sizes, axes.reduced) == (sizes, flags)
 
 
+@pytest.mark.parametrize("strides", [(1, 0), (0, 0)])  # of nothing, and of one repeated
+def test_nothing_is_read_in_front_of_a_loop_over_nothing(strides):
+    assert collapse((5, 0), [False, True], [strides]).inner(0) == "unit"
+
+
 def test_a_reduction_of_nothing_has_a_reduced_axis():
     assert collapse((1, 1), [True, False], [(1, 1)], reduces=True).reduced == (True,)
 

@@ -3,6 +3,7 @@
 import copy
 import gc
 import pickle
+import sys
 import weakref
 
 import numpy as np
@@ -16,8 +17,9 @@ from brainstorm.layers import FullyConnected
 from brainstorm.optree import Variable, formula, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.testing import check_handler, handler_harness
+from tests.handlers.fences import HERE
 from tests.handlers.native.lowered import native_calls
-from tests.handlers.running import in_threads, needs_compiler, traced
+from tests.handlers.running import in_process, in_threads, needs_compiler, traced
 from tests.networks import batch_for, trainable
 
 
@@ -81,6 +83,12 @@ def test_wrong_arguments_are_python_errors(native, given, named, text):
 
 def f(*shape):
     return np.ones(shape, np.float32)
+
+
+@needs_compiler
+@pytest.mark.skipif(sys.platform == "win32", reason="needs mprotect")
+def test_memory_beyond_arrays_is_never_accessed():
+    in_process(HERE + "use_fences(True); use_fences(False)", PYTHONFAULTHANDLER="1")
 
 
 @pytest.mark.parametrize(
