@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
+from numpy.lib.stride_tricks import sliding_window_view
 
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers.argument_kinds import Margin, sides
@@ -146,26 +146,20 @@ class NumpyConvolutions(Handler):
             padded.fill(0)
             padded[(slice(None), *(slice(p[0], p[0] + i) for i, p in margins))] = inputs
             inputs = padded
-        first, *steps, channel = inputs.strides
-        size = channels // windows.groups
-        view = as_strided(
-            inputs,
-            (windows.groups, n, *windows.counts, *windows.kernel, size),
-            (
-                size * channel,
-                first,
-                *(step * s for step, s in zip(steps, windows.stride, strict=True)),
-                *(step * d for step, d in zip(steps, windows.dilation, strict=True)),
-                channel,
-            ),
-        )
+        axes, size = len(image), channels // windows.groups
+        reach = [(k - 1) * d + 1 for k, d in zip(windows.kernel, windows.dilation, strict=True)]
+        # (n, places, channels, cells): it holds nothing beyond the images, whatever the outputs.
+        view = sliding_window_view(inputs, reach, tuple(range(1, 1 + axes)))
+        steps = (1, *windows.stride, 1, *windows.dilation)
+        view = view[tuple(slice(None, None, step) for step in steps)]
+        view = view.reshape(*view.shape[: 1 + axes], windows.groups, size, *windows.kernel)
+        view = np.moveaxis(view, (1 + axes, 2 + axes), (0, -1))
         length = math.prod(windows.kernel) * size
         if size > 1:
             copied = self._scratch("windows", view.shape)
             np.copyto(copied, view)
             return copied.reshape(windows.groups, -1, length)
         # With one channel, runs along a row of windows are longer than those within a window.
-        axes = len(image)
         view = view.transpose(0, *range(2 + axes, 3 + 2 * axes), *range(1, 2 + axes))
         copied = self._scratch("windows", view.shape)
         np.copyto(copied, view)

@@ -25,6 +25,16 @@ def test_wrong_types_and_memory_are_refused():
         h.conv2d_forward_batch(x, w, bias, wide[..., :2], 0, (1, 1))
 
 
+@pytest.mark.parametrize("shape", [(1, 9, 9, 2), (1, 3, 2, 2)])
+def test_a_convolution_reads_nothing_beyond_its_images(shape):
+    h = NumpyHandler()
+    x, w, y = h.ones((1, 3, 3, 1)), h.ones((2, 2, 2, 1)), h.ones(shape)
+    with pytest.raises(ValueError, match="mismatch"):
+        h.conv2d_forward_batch(x, w, None, y, 0, (1, 1))
+    with pytest.raises(ValueError, match="mismatch"):
+        h.conv2d_backward_batch(x, w, 0, (1, 1), None, y, h.ones(w.shape), None)
+
+
 def test_info():
     info = NumpyHandler(np.float64).info()
     assert info["numpy"] == np.__version__
