@@ -29,7 +29,7 @@ class NumpySequences(Handler):
         rows, outside = _find_rows(self._scratch, v, len(out))
         if outside.any():
             rows, m = rows[~outside], m[~outside]
-        if min(out.strides) < 0:
+        if min(out.strides) < 0 or not out.flags.aligned:
             np.add.at(out, rows[:, 0], m)
             return
         # One-dimensional indices into the memory of out: `add.at` is only fast for these.

@@ -12,10 +12,12 @@ import pytest
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import DebugHandler, NativeHandler, NumpyHandler, PyCudaHandler
+from brainstorm.handlers.base_images import ImageOperations
 from brainstorm.optree import Variable, formula, linearise
 from brainstorm.optree import functions as fn
 from brainstorm.randomness import global_rnd
 from brainstorm.testing import HANDLER_PROPERTIES, check_handler, handler_harness
+from brainstorm.testing.handler_arguments import Invocation
 from tests import cudashim
 from tests.handlers.running import in_threads, needs_compiler, on
 
@@ -30,6 +32,22 @@ def test_compiled_handlers_have_every_property_and_compile_all_formulas(
     handler = kind(seed=1)
     check_handler(handler, properties=[property])
     assert "others on numpy" not in handler.info()["op-trees"]
+
+
+@pytest.mark.parametrize("kind", [NumpyHandler, NativeHandler], indirect=True)
+def test_strides_need_not_be_whole_elements(kind, monkeypatch):
+    monkeypatch.setattr(handler_harness, "EXAMPLES", 2)
+    harness = handler_harness.HandlerHarness(kind(seed=1), None, 0)
+    for arguments in harness.examples():
+        if arguments.contract.name in vars(ImageOperations):  # always contiguous
+            continue
+        call, records = Invocation(harness.handler, arguments), []
+        for name in (argument.name for argument in call.read + call.written):
+            records.append(np.zeros(call.values[name].shape, "i1, f4"))
+            records[-1]["f1"] = call.values[name]
+            call.values[name] = records[-1]["f1"]
+        harness.check_results(call, arguments, arguments.expected())
+        assert not any(record["f0"].any() for record in records)
 
 
 def test_batches_may_be_empty(kind):

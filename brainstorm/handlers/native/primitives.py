@@ -240,11 +240,14 @@ def check_arrays(dtypes: tuple[Any, ...], outputs: list[Array], inputs: list[Arr
     """Raise an error for arrays that no native operation supports.
 
     Raises:
-        UnsupportedError: An array is empty, of another type, or overlaps an output.
+        UnsupportedError: An array is empty, of another type, not aligned, as a field of a
+            structured array may be (its strides are not whole elements), or overlaps an output.
     """
     arrays = [*outputs, *inputs]
     if any(a.dtype not in dtypes or a.dtype != arrays[0].dtype or a.size == 0 for a in arrays):
         raise UnsupportedError("arrays are empty or of another type")
+    if not all(a.flags.aligned for a in arrays):
+        raise UnsupportedError("arrays are not aligned")
     for i, out in enumerate(outputs):
         if any(overlap(out, other) for other in arrays[i + 1 :]):
             raise UnsupportedError("outputs overlap other arrays")

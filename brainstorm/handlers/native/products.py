@@ -230,11 +230,11 @@ def strides_of(array: Array) -> Strides:
     """Return the strides in elements; on axes of size 1, those of contiguous memory.
 
     Raises:
-        UnsupportedError: Neither rows nor columns are contiguous, or the strides are not whole.
+        UnsupportedError: Neither rows nor columns are contiguous, or a stride is negative.
     """
     size = array.itemsize
-    if any(stride % size or stride < 0 for stride in array.strides):
-        raise UnsupportedError("the strides are not whole elements")
+    if min(array.strides) < 0:
+        raise UnsupportedError("a stride is negative")
     *batch, row, column = (stride // size for stride in array.strides)
     rows, columns = array.shape[-2:]
     if columns == 1:
