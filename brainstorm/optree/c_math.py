@@ -39,8 +39,8 @@ static inline float bs_bits_to_float(int32_t i) { float f; memcpy(&f, &i, 4); re
 static inline int32_t bs_float_to_bits(float f) { int32_t i; memcpy(&i, &f, 4); return i; }
 
 /* 2^k for -126 <= k <= 127 */
-static inline float bs_power(int32_t k) {
-    return bs_bits_to_float((int32_t)((uint32_t)(k + 127) << 23));
+static inline float bs_power(uint32_t k) {
+    return bs_bits_to_float((int32_t)((k + 127) << 23));
 }
 
 /* e^r - 1 for |r| <= ln(2)/2; Chebyshev interpolation of (e^r - 1 - r) / r^2 */
@@ -84,7 +84,7 @@ static inline float bs_expm1(float x) {
     const float at = x > 89.0f ? 89.0f : x < -40.0f ? -40.0f : x;
     const float n = rintf(at * 1.44269504f);
     const float r = (at - n * 0.693359375f) + n * 2.12194440e-4f;
-    const float half = bs_power((int32_t)n - 1);
+    const float half = bs_power((uint32_t)(int32_t)n - 1);
     const float y = 2.0f * (half * bs_small_expm1(r) + (half - 0.5f));
     return x == 0.0f ? x : y;
 }
@@ -105,9 +105,9 @@ static inline float bs_tanh(float x) {
 /* x = 2^n * m with m from sqrt(1/2) to sqrt(2); ln(m) is returned */
 static inline float bs_log_parts(float x, float *n) {
     const int tiny = x < 1.17549435e-38f;
-    const int32_t bits = bs_float_to_bits(tiny ? x * 8388608.0f : x) - 0x3f3504f3;
-    const int32_t e = bits >> 23;
-    const float r = bs_bits_to_float(bits - (int32_t)((uint32_t)e << 23) + 0x3f3504f3) - 1.0f;
+    const uint32_t bits = (uint32_t)bs_float_to_bits(tiny ? x * 8388608.0f : x) - 0x3f3504f3;
+    const int32_t e = (int32_t)bits >> 23;
+    const float r = bs_bits_to_float((int32_t)(bits - ((uint32_t)e << 23) + 0x3f3504f3)) - 1.0f;
     *n = (float)(e - (tiny ? 23 : 0));
     float p = 7.0376836292e-2f;
     p = p * r - 1.1514610310e-1f;

@@ -55,8 +55,8 @@ class LoopText:
             self.put(f"{place} = ({write.type}){value};")
         elif write.type in FLOATING:
             self.put(f"{place} += ({write.type}){value};")
-        else:  # the sum is converted, not the value
-            working = "(double)" if write.source[1] in FLOATING else ""
+        else:  # the sum, which may wrap around, is converted, not the value
+            working = "(double)" if write.source[1] in FLOATING else "(uint64_t)"
             self.put(f"{place} = ({write.type})({working}{place} + {value});")
 
     def start(self) -> None:
@@ -81,10 +81,12 @@ class LoopText:
     def results(self) -> list[tuple[int, Write, str]]:
         """Return for each reduction the array that it is written to, and its result."""
         written = [k for k in range(len(self.loop.reads), len(self.arrays)) if k not in self.mapped]
-        return [
-            (k, write, f"place{i}" if write.is_index else f"total{i}")
-            for k, (i, write) in zip(written, self.reductions, strict=True)
-        ]
+        found = []
+        for k, (i, write) in zip(written, self.reductions, strict=True):
+            signed = write.total_type == "uint64_t" and not write.source[1].startswith("u")
+            total = f"(int64_t)total{i}" if signed else f"total{i}"
+            found.append((k, write, f"place{i}" if write.is_index else total))
+        return found
 
     def decode(self, factors: Sequence[tuple[str, str]], item: str = "item") -> None:
         """Add the indices of an item; each factor is (index, length)."""

@@ -84,11 +84,12 @@ class Write(NamedTuple):
 
     @property
     def block_type(self) -> str:
-        """The type in which elements are reduced; totals of integers wrap around at 64 bits."""
+        """The type in which elements are reduced; totals of integers wrap around at 64 bits.
+
+        Those with a sign do, too, which C only has for types without one.
+        """
         type_ = self.source[1]
-        if self.operator.exact == "total" and type_ not in FLOATING:
-            return "uint64_t" if type_.startswith("u") else "int64_t"
-        return type_
+        return "uint64_t" if self.operator.exact == "total" and type_ not in FLOATING else type_
 
     @property
     def total_type(self) -> str:

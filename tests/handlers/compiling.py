@@ -7,8 +7,9 @@ import numpy as np
 from brainstorm.handlers import compiler
 from brainstorm.handlers.kernel_cache import hash_of
 from brainstorm.handlers.native import NativeHandler
-from brainstorm.optree import Variable, linearise
+from brainstorm.optree import OPERATORS, Variable, linearise
 from brainstorm.optree import functions as fn
+from brainstorm.optree.nodes import build
 from brainstorm.testing.handler_arguments import Arguments
 from tests.handlers.native.lowered import check
 from tests.handlers.running import traced
@@ -55,6 +56,24 @@ def run_formulas(dtype=np.float32, count=None, handler=None):
         handler.run_program(program, inputs, [out], [False])
         np.testing.assert_allclose(out, expected, 2e-5)
     return handler
+
+
+def run_edge_cases():
+    """Compute all functions of special numbers, and totals of integers that do not hold them."""
+    handler = NativeHandler(threads=1, seed=1)
+    special = [0.0, -0.0, 1.0, -1.0, np.nan, -np.nan, np.inf, -np.inf, 1e-45, 3e38, -3e38, 0.5]
+    x, big = Variable((len(special),)), Variable((3, 40), np.int64)
+    names = [name for name, row in OPERATORS.items() if row.is_elementwise and row.c]
+    trees = [build(name, (x,) * OPERATORS[name].arity) for name in names]
+    trees += [total(big, axis) for total in (fn.sum, fn.prod) for axis in (0, 1)]
+    program, count = linearise(trees), len(names)
+    arrays = {x: np.array(special, np.float32), big: np.full(big.shape, -(2**63) + 5)}
+    outs = [np.zeros(t.shape, np.float32 if k < count else np.int64) for k, t in enumerate(trees)]
+    for add in (False, True):
+        inputs = [arrays[variable] for variable in program.inputs]
+        handler.run_program(program, inputs, outs, [add] * len(outs))
+    assert handler._refusals == []
+    np.testing.assert_array_equal(outs[count], 30)  # they wrap around at 64 bits
 
 
 def run_everything():

@@ -71,6 +71,13 @@ def test_a_compiler_makes_every_kernel_and_is_asked_once(name, cache, script):
         assert calls()[before:] == ["--version"]
 
 
+@pytest.mark.skipif(not is_installed("gcc"), reason="GCC IS NOT INSTALLED")
+def test_kernels_do_nothing_that_c_leaves_undefined(cache, script):
+    command = 'exec $COMPILER "$@" -fsanitize=undefined -fsanitize-undefined-trap-on-error'
+    script(command, COMPILERS["gcc"])
+    in_process(f"{HERE}run_edge_cases()", PYTHONFAULTHANDLER="1")
+
+
 REFUSING = """
 case " $* " in *" {} "*) echo "what is {}?" >&2; exit 1;; esac
 exec $COMPILER "$@"
