@@ -15,6 +15,7 @@ from brainstorm.network.error_places import naming_places, place_of
 from brainstorm.network.pass_plan import BackwardStep, plan_backward_pass
 from brainstorm.optree import formula
 from brainstorm.structure.architecture import INPUT
+from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.buffer_views import BufferView
 from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.hubs import last_axis_slice
@@ -153,8 +154,9 @@ class Passes(Traceable):
         buffer, start = self.manager.views, 0
         target = buffer[sink]
         for path in self.manager.nodes[sink]["@copy_of"]:
-            # The context of a recurrent output is not copied.
-            source = buffer[path][0 : target.shape[0]]
-            stop = start + source.shape[-1]
-            yield source, last_axis_slice(target, start, stop)
+            structure = BufferStructure.from_layout(self.manager.nodes[path])
+            stop = start + structure.get_shape(*self.manager.sizes)[-1]
+            if "@null" not in self.manager.nodes[path]:
+                # The context of a recurrent output is not copied.
+                yield buffer[path][0 : target.shape[0]], last_axis_slice(target, start, stop)
             start = stop

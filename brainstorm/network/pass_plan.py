@@ -132,8 +132,10 @@ def _plan_layer(layout: Node, name: str, layer: Any, coverage: _Coverage) -> Bac
         if "@copy_of" in target_node:
             adds = step.copies[f"{name}.input_deltas.{target}"] = []
             for source in target_node["@copy_of"]:
-                wanted = _range(get_by_path(layout, source))
-                adds.append(not (wanted and coverage.claim(wanted, True, step.clear)))
+                node = get_by_path(layout, source)
+                wanted = _range(node)
+                if "@null" not in node:
+                    adds.append(not (wanted and coverage.claim(wanted, True, step.clear)))
     return step
 
 

@@ -7,7 +7,8 @@ siblings and, if contiguous, a ``@slice`` (start, stop) in feature units within 
 * ``@context_size``: extra time steps at the end;
 * ``@is_backward_only``: not used in a forward pass;
 * ``@persistent`` and ``@initial_value``: running statistics;
-* ``@null``: a delta that is not needed, and so not allocated, with the reason;
+* ``@null``: a delta that is not needed, and so cannot be read, with the reason; it has memory only
+  as a part of a joined one;
 * ``@needed``: of layers, those whose backward pass has to run;
 * ``@sources``: for an input joined from several outputs, their paths in the joined order;
 * ``@copy_of``: the same, if they cannot be adjacent and are copied in every pass;
@@ -163,11 +164,6 @@ def _leads_to_parameter(connection: Connection, layers: Layers, needed: Collecti
 
 
 def _mark_deltas(layout: Node, layers: Layers, needed: Mapping[str, Collection[str]]) -> None:
-    written = {
-        (c.start_layer, c.output_name)
-        for c in get_connections(layers)
-        if c.input_name in needed.get(c.end_layer, ())
-    }
     for name, layer in layers.items():
         if name in needed:
             layout[name]["@needed"] = True
@@ -179,9 +175,8 @@ def _mark_deltas(layout: Node, layers: Layers, needed: Mapping[str, Collection[s
                     if by_nature
                     else NULL_REASON
                 )
-        for output in layer.out_shapes:
-            if name not in needed and (name, output) not in written:
-                layout[name]["output_deltas"][output]["@null"] = NULL_REASON
+        for output in layer.out_shapes if name not in needed else ():
+            layout[name]["output_deltas"][output]["@null"] = NULL_REASON
 
 
 # -- the layout ---------------------------------------------------------------------------------
@@ -236,7 +231,9 @@ def create_layout(layers: Layers, keep_input_deltas: bool = False) -> tuple[list
 
     pinned_paths = [path for group in pinned for path in group]
     taken = {*shared, *pinned_paths}
-    own = [path for path, node in nodes.items() if path not in taken and "@null" not in node]
+    # Parts of a joined delta have memory; one that is not needed lacks the other layers' summands.
+    joined = {path for paths in shared.values() for path in paths}
+    own = [p for p in nodes if p not in taken and ("@null" not in nodes[p] or p in joined)]
     own.sort(key=lambda path: place.get(path, len(nodes)))
     hubs = group_into_hubs([*own, *pinned_paths], shared, pinned, structures)
     for hub in hubs:

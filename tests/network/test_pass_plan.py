@@ -95,13 +95,13 @@ class Rehearsal:
             else:
                 self.part(f"{name}.{path}")[:] += 1.0
         for sink, adds in step.copies.items():
-            assert len(adds) == len(self.nodes[sink]["@copy_of"])
-            for source, add in zip(self.nodes[sink]["@copy_of"], adds, strict=True):
+            sources = [s for s in self.nodes[sink]["@copy_of"] if "@null" not in self.nodes[s]]
+            for source, add in zip(sources, adds, strict=True):
                 delta = self.part(source)
                 delta[:] = 1.0 + (delta if add else 0.0)
 
     def expected(self):
-        """Return for each delta and gradient how often it is written to."""
+        """Return for each delta and gradient how often it is written to: by all that use it."""
         counts = Counter(
             f"{name}.gradients.{parameter}"
             for name, layer in self.layers.items()
@@ -109,8 +109,9 @@ class Rehearsal:
             if parameter not in layer.computes_no_gradients_for
         )
         for connection in get_connections(self.layers):
-            source, sink = get_backward_connection(connection, self.layers)
-            if "@null" not in self.nodes[sink] and connection.end_layer in self.run:
+            source, _ = get_backward_connection(connection, self.layers)
+            skipped = self.layers[connection.end_layer].computes_no_input_deltas_for
+            if "@null" not in self.nodes[source] and connection.input_name not in skipped:
                 counts[source] += 1
         return counts
 
