@@ -25,8 +25,8 @@ def TimePooling(type: str = "last", name: str | None = None) -> ConstructionWrap
     gradients reach the steps of the present part.
 
     Args:
-        type: 'last', 'avg', 'max' or 'sum'. If several steps are the maximum, each gets the whole
-            gradient.
+        type: 'last', 'avg', 'max' or 'sum'. If several steps are the maximum, as those in which a
+            recurrent layer holds its state, each gets an equal part of the gradient.
         name: Layer name; made unique within the network.
 
     Inputs: default ('T', 'B', ...), optional mask ('T', 'B', 1)
@@ -76,10 +76,13 @@ def pooled_deltas(x: Any, *others: Any, kind: str, is_masked: bool) -> Any:
     if kind == "avg":
         total = in_shape(known[0], (1, x.shape[1], *(1,) * (x.ndim - 2)))
         dy = dy / fn.maximum(total, 1)
-    conditions = [] if counts is None else [_last(counts) if kind == "last" else counts]
-    conditions += [x == known[0]] if kind == "max" else []
-    for condition in conditions:
-        dy = fn.where(condition, dy, 0)
+    if kind == "last":
+        counts = _last(counts)
+    if kind == "max":
+        largest = fn.where(x == known[0], 1.0, 0.0)
+        counts = largest if counts is None else fn.where(counts, largest, 0)
+        dy = dy / fn.maximum(fn.sum(counts, 0), 1)
+    dy = dy if counts is None else fn.where(counts, dy, 0)
     return fn.broadcast_to(dy, x.shape)
 
 

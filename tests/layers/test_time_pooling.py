@@ -61,3 +61,17 @@ def test_parts_of_sequences_are_pooled_from_their_beginning_on(features, kind, i
         net.forward_pass()
     want = expected(kind, x, MASK if is_masked else np.ones((5, 4, 1)))
     np.testing.assert_allclose(net.get("Pool.outputs.default"), want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_equal_steps_share_the_gradient(is_masked):
+    """They may be one value, as where a recurrent layer holds its state."""
+    net = network("max", is_masked)
+    net.set_handler(NumpyHandler(float))
+    net.keep_input_deltas = True
+    net.provide_external_data({"default": np.ones_like(X), "mask": MASK})
+    net.forward_pass()
+    net.backward_pass()
+    share = (MASK != 0) if is_masked else np.ones((5, 4, 1))
+    share = np.repeat(share / np.maximum(share.sum(axis=0), 1) / 4, 3, axis=2)
+    np.testing.assert_allclose(net.get("Input.output_deltas.default"), share, rtol=1e-15)
