@@ -1,8 +1,10 @@
 """What importing brainstorm does, and above all what it does not do."""
 
 import ast
+import functools
 import json
 import subprocess
+import symtable
 import sys
 from pathlib import Path
 
@@ -82,3 +84,26 @@ def test_top_level_imports_name_nothing_optional(path):
             assert node.level == 0
             names.add(node.module.partition(".")[0])
     assert names - STANDARD == set()
+
+
+OWN, ROOT = ("benchmarks", "brainstorm", "tests"), Path(__file__).parents[1]
+
+
+@functools.cache
+def names_in(module):
+    """Return what `from module import` finds, without importing it."""
+    place = ROOT.joinpath(*module.split("."))
+    file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    found = {path.stem for path in place.glob("*")}
+    if file.exists():
+        symbols = symtable.symtable(file.read_text(), str(file), "exec").get_symbols()
+        found |= {s.get_name() for s in symbols if s.is_assigned() or s.is_imported()}
+    return found
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "tests/peers"])
+def test_files_that_need_other_libraries_import_what_there_is(folder):
+    for path in (ROOT / folder).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] in OWN:
+                assert {alias.name for alias in node.names} <= names_in(node.module), path
