@@ -17,8 +17,12 @@ def touched(cuda, x, i):
     return y.get()[0]
 
 
-@pytest.mark.parametrize(("guard", "i"), [("end", 100), ("start", -1)])
-def test_an_overrun_is_an_illegal_access(guard, i, cuda):
+@pytest.mark.parametrize(
+    ("guard", "i", "races"),
+    [("end", 100, 0), ("start", -1, 0), ("end", -1, 1), ("start", 100, 1), ("off", 100, 1)],
+)
+def test_an_overrun_is_an_illegal_access(guard, i, races, cuda):
+    cudashim.set_option("races", races)
     cudashim.set_option("guard", guard)
     x = cuda.empty(100)
     assert np.isnan(x.get()).all()  # as all new memory
@@ -30,6 +34,7 @@ def test_an_overrun_is_an_illegal_access(guard, i, cuda):
 
 @pytest.mark.parametrize(("guard", "i"), [("start", 100), ("end", -1), ("end", 98), ("off", 98)])
 def test_what_is_written_on_the_side_without_a_guard_page_is_found(guard, i, cuda):
+    cudashim.set_option("races", 0)
     cudashim.set_option("guard", guard)
     x = cuda.empty(98)
     assert cudashim.check() == 0

@@ -123,6 +123,7 @@ struct Allocation {
   size_t mapped;
 };
 const Allocation *allocation_of(CUdeviceptr address);
+const Allocation *allocation_near(CUdeviceptr address);
 bool is_device_memory(CUcontext context, CUdeviceptr address, size_t bytes);
 bool is_pinned(const void *address);
 void add_global(CUcontext context, CUdeviceptr address, size_t bytes);
@@ -138,6 +139,7 @@ struct Launch {
 };
 CUresult execute(const Launch &launch);
 [[noreturn]] void report_race(const std::string &what);
+[[noreturn]] void report_beside(uintptr_t address);
 [[noreturn]] void report_misaligned(const void *address, size_t size);
 
 // races.cpp

@@ -23,6 +23,13 @@ const Allocation *allocation_of(CUdeviceptr address) {
   const Allocation &found = (--next)->second;
   return address <= found.base + found.size ? &found : nullptr;
 }
+// The one between whose guards an address lies, perhaps beside it.
+const Allocation *allocation_near(CUdeviceptr address) {
+  auto next = live.upper_bound(address);
+  auto is_near = [&](const Allocation &a) { return address - CUdeviceptr(a.map) < a.mapped; };
+  if (next != live.end() && is_near(next->second)) return &next->second;
+  return next != live.begin() && is_near((--next)->second) ? &next->second : nullptr;
+}
 bool is_device_memory(CUcontext context, CUdeviceptr address, size_t bytes) {
   const Allocation *found = allocation_of(address);
   return found && found->context == context &&

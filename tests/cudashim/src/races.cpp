@@ -30,6 +30,7 @@ struct Cell {  // of four bytes
 struct Page {
   static constexpr unsigned BYTES = 256;
   unsigned long long launch;
+  uintptr_t first, end;  // of the allocation
   Cell cells[BYTES / 4];
 };
 // What a launch touches beyond this is not watched: bookkeeping takes fifteen times the memory.
@@ -95,6 +96,9 @@ Page &page_of(uintptr_t key) {
   if (slot.page->launch != launch) {
     memset(slot.page->cells, 0, sizeof slot.page->cells);
     slot.page->launch = launch;
+    const Allocation *near = allocation_near(key * Page::BYTES);
+    slot.page->first = near ? near->base : 0;
+    slot.page->end = near ? near->base + near->size : ~uintptr_t(0);
   }
   return *slot.page;
 }
@@ -122,7 +126,8 @@ void remember_read(Cell &cell, const Access &now) {
   else if (!second.bytes || first.block != now.block || second.block == now.block) second = now;
 }
 
-void access_cell(uintptr_t address, uint8_t bytes, Kind kind) {
+void access_cell(uintptr_t address, uintptr_t next, Kind kind) {
+  uint8_t bytes = ((1 << (next - address)) - 1) << address % 4;
   if (pages.size() >= MOST_PAGES) here.watched = false;
   Access now{block().number, block().interval, block().warp_intervals[here.thread / WARP], 0,
              uint16_t(here.thread), bytes, kind};
@@ -131,7 +136,9 @@ void access_cell(uintptr_t address, uint8_t bytes, Kind kind) {
     auto found = threads.find(here.thread);
     if (found != threads.end()) now.fences = found->second.fences;
   }
-  Cell &cell = page_of(address / Page::BYTES).cells[address % Page::BYTES / 4];
+  Page &page = page_of(address / Page::BYTES);
+  if (address < page.first || next > page.end) report_beside(address);
+  Cell &cell = page.cells[address % Page::BYTES / 4];
   check(cell.write, now, address);
   if (kind == READ) return remember_read(cell, now);
   for (const Access &read : cell.reads) check(read, now, address);
@@ -144,8 +151,7 @@ void access(const void *pointer, size_t size, Kind kind) {
   if (address - reinterpret_cast<uintptr_t>(&cudashim_now) < sizeof cudashim_now) return;
   while (address < end) {
     uintptr_t next = std::min(address / 4 * 4 + 4, end);
-    uint8_t bytes = ((1 << (next - address)) - 1) << address % 4;
-    access_cell(address, bytes, kind);
+    access_cell(address, next, kind);
     address = next;
   }
 }

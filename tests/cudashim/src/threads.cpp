@@ -332,6 +332,9 @@ CUresult execute(const Launch &launch) {
 }
 
 void report_race(const std::string &what) { give_up(CUDA_ERROR_LAUNCH_FAILED, what); }
+void report_beside(uintptr_t address) {
+  give_up(CUDA_ERROR_ILLEGAL_ADDRESS, describe(address) + ", beside it");
+}
 void report_misaligned(const void *address, size_t size) {
   give_up(CUDA_ERROR_MISALIGNED_ADDRESS,
           describe(reinterpret_cast<uintptr_t>(address)) + " is no address of " +
