@@ -26,9 +26,8 @@ class Alignment:
         self, scratch: Scratch, x: np.ndarray, labels: np.ndarray, mask: np.ndarray | None
     ) -> None:
         self._scratch = scratch
-        T, B, K = x.shape
-        zero = labels[:, :, 0] == 0
-        self.counts = np.where(zero.any(axis=0), zero.argmax(axis=0), T)
+        _, B, K = x.shape
+        self.counts = np.logical_and.accumulate(labels[:, :, 0] != 0).sum(axis=0)
         states = 2 * int(self.counts.max(initial=0)) + 1
         classes = np.zeros((B, states), np.intp)
         given = labels[: states // 2, :, 0].T

@@ -91,6 +91,7 @@ def ctc(handler, x, labels, mask=None):
 
 
 CTC_CASES = {
+    "no steps": ([[], []], [0, 0]),
     "one step": ([[1], []], [1, 1]),
     "repetitions": ([[1, 1], [2, 1], [2, 2], []], [4, 4, 4, 4]),
     "lengths": ([[1, 2], [2], []], [5, 2, 1]),

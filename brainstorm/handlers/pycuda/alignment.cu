@@ -101,7 +101,7 @@ extern "C" __global__ void align(const float *log_ps, const float *labels, const
         peaks += subtract_largest(out, states, largest, shared);
         row = out;
     }
-    float end = row[states - 1];
+    float end = row ? row[states - 1] : 0.0f;
     if (count) end = log_add(end, row[states - 2]);
     const float total = wrong ? INFINITY - INFINITY : (float)(peaks + end);
     if (first == 0) loss[b] = -total;
