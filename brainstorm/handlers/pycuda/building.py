@@ -204,18 +204,25 @@ class Building:
             if not add:
                 self.clear(out)
             return
-        target = out if _rows(out) is not None else self.target(out, add)
+        if _rows(out) is None:
+            target = self.temporary(out.shape)
+            if add:
+                self.copy(out, target)
+            self.product(a, b, target, transa, transb, add, is_repeated)
+            self.copy(target, out)  # now, because what follows may read it
+            return
         a, transa = self._factor(a, transa)
         b, transb = self._factor(b, transb)
-        product = _product(a, b, target, transa, transb, add)
+        product = _product(a, b, out, transa, transb, add)
+        check_count(self.name, max(product[5:11]))
         if is_repeated and has_few_rows(self.device, product):
-            self.launch(product_launch(self.device, product), [target], [a, b], product)
+            self.launch(product_launch(self.device, product), [out], [a, b], product)
             return
         if self.handler._compute == "bf16":
             a, b = self.rounded(a), self.rounded(b)
-            product = _product(a, b, target, transa, transb, add)
+            product = _product(a, b, out, transa, transb, add)
         launch = Launch(None, self.handler._blas.call(product))
-        self.launch(launch, [target], [a, b], product)
+        self.launch(launch, [out], [a, b], product)
 
     def rounded(self, array: DeviceArray) -> DeviceArray:
         """Return an array, rounded to bfloat16; with rows, or stacks, that need not be adjacent."""

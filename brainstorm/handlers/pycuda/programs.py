@@ -68,9 +68,7 @@ def _build_step(build: Building, step: Step, *arrays: DeviceArray) -> None:
             f"got {step.dtype}. Compute it on the CPU, or with float32 arrays."
         )
     *operands, out = arrays
-    is_written_to = out.flags.c_contiguous or (
-        step.operator.name == "dot" and out.ndim and out.strides[-1] == out.itemsize
-    )
+    is_written_to = out.flags.c_contiguous or step.operator.name == "dot"
     target = out if is_written_to else build.temporary(out.shape)
     _STEPS[step.operator.name](build, *operands, target, **step.params)
     if target is not out:  # now, because the next steps may read it

@@ -9,6 +9,8 @@ import pytest
 from brainstorm.errors import DeviceError, MissingDependencyError
 from brainstorm.handlers import PyCudaHandler
 from brainstorm.handlers.pycuda import blas
+from brainstorm.optree import formula
+from brainstorm.optree import functions as fn
 from tests.handlers.running import graph_of, on
 
 LAYOUTS = {
@@ -18,6 +20,12 @@ LAYOUTS = {
     "every second": lambda h, x: on(h, np.repeat(x, 2, axis=1))[:, ::2],
     "backwards": lambda h, x: on(h, x[::-1])[::-1],
 }
+
+
+@formula
+def product_and_half(x, y):
+    product = fn.dot(x, y)
+    return product, product / 2
 
 
 @pytest.mark.parametrize("compute", ["f32", "bf16"])
@@ -34,6 +42,12 @@ def test_factors_and_results_lie_anyhow_in_memory(sizes, compute, rng):
         np.testing.assert_array_equal(out.get(), a @ b, err_msg=f"{first} {second} {third}")
         handler.dot_add_mm(x.T, y.T, out, transa=True, transb=True)
         np.testing.assert_array_equal(out.get(), 2 * (a @ b), err_msg=f"{first} {second} {third}")
+        # What follows in the same operation reads the product.
+        handler.affine_mm(x, y.T, handler.ones((n,)), out, "rel")
+        expected = np.maximum(a @ b + 1, 0)
+        np.testing.assert_array_equal(out.get(), expected, err_msg=f"{first} {second} {third}")
+        handler.compute(product_and_half, (x, y), (out, half := handler.zeros((m, n))))
+        np.testing.assert_array_equal(half.get(), a @ b / 2, err_msg=f"{first} {second} {third}")
 
 
 @pytest.mark.parametrize("compute", ["f32", "bf16"])

@@ -149,6 +149,8 @@ def test_kernels_that_are_written_by_hand_count_in_32_bits(handler):
         handler.take_rows_mv(rows, few, few.reshape((3, 1)))
     with pytest.raises(HandlerValidationError, match=text % "sort_tiles"):
         handler.add_rows_mv(few.reshape((3, 1)), few, rows)
+    with pytest.raises(HandlerValidationError, match=text % "dot_mm"):
+        handler.dot_mm(rows, rows, few[:1].reshape((1, 1)), transa=True)
 
 
 def test_info_says_what_computes(handler):
