@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from brainstorm.errors import NetworkValidationError, OutOfMemoryError
 from brainstorm.handlers import NumpyHandler
+from brainstorm.structure import hub_arrays
 from brainstorm.structure.buffers import BufferManager
 from brainstorm.structure.hub_arrays import MOST_SIZES
 from brainstorm.structure.hubs import Hub
@@ -174,6 +175,16 @@ def test_arrays_of_the_last_sizes_are_kept_until_memory_moves(manager):
     assert np.shares_memory(manager.views.L.outputs.y, manager.full_buffers[2])
     manager.set_handler(NumpyHandler(np.float32))
     assert manager.resize(2, 2).L.outputs.y.dtype == np.float32
+
+
+def test_arrays_of_many_views_are_not_kept(manager, monkeypatch):
+    monkeypatch.setattr(hub_arrays, "MOST_VIEWS", 1)
+    first = manager.resize(2, 2).L.outputs.y
+    manager.resize(1, 2)
+    assert manager.resize(2, 2).L.outputs.y is first
+    assert manager.views.Input.outputs.x.shape == (2, 2, 2, 2)
+    manager.resize(1, 2)
+    assert manager.resize(2, 2).L.outputs.y is not first
 
 
 def test_parameters_and_statistics_stay_where_they_are(manager):

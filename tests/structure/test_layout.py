@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from brainstorm.handlers import NumpyHandler
-from brainstorm.layers import FullyConnected, Input, Loss, Lstm, Recurrent
+from brainstorm.layers import FullyConnected, Input, L2Decay, Loss, Lstm, Recurrent
 from brainstorm.layers.base_layer import Layer
 from brainstorm.network import Network
 from brainstorm.structure.buffer_structure import BufferStructure
@@ -126,6 +126,22 @@ def test_only_deltas_that_lead_to_parameters_have_memory():
     }
     _, nodes, _ = lay_out(inp, keep_input_deltas=True)
     assert {path for path, node in nodes.items() if "@null" in node} == {"Out.input_deltas.targets"}
+
+
+class FixedLayerImpl(Layer):
+    computes_no_gradients_for = ("W",)
+
+    def setup(self, kwargs, in_shapes):
+        return {"default": in_shapes["default"]}, {"W": BufferStructure(2)}, {}
+
+
+def test_a_loss_on_a_parameter_has_deltas_even_if_its_layer_computes_no_gradients():
+    inp = Input({"default": ("T", "B", 2)})
+    fixed = inp >> ConstructionWrapper.create(FixedLayerImpl)
+    fixed - "..parameters.W" >> L2Decay() - "loss" >> Loss()
+    _, nodes, _ = lay_out(inp)
+    assert "@null" in nodes["Fixed.input_deltas.default"]
+    assert "@null" not in nodes["L2Decay.input_deltas.default"]
 
 
 @pytest.mark.parametrize(("rnn", "fc"), ["AB", "BA"])
