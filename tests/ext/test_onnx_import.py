@@ -1135,7 +1135,7 @@ CONSTANTS = {
     "more": np.float32([1, 1, 1.6, 1.3]), "part": np.float32([1, 1, 0.6, 1.3]),
     "v": np.arange(1, 5, dtype=np.float32), "pair": C, "k": D[None], "one": np.int64(1),
     "pairs": np.array([[0, 1], [1, 2]]), "last": [2], "far": [2**40],
-    "blocks": np.float32([[1, 2], [3, 4]]), "none": np.zeros(0, np.int64),
+    "first": [0], "blocks": np.float32([[1, 2], [3, 4]]), "none": np.zeros(0, np.int64),
 }  # fmt: skip
 
 
@@ -1168,6 +1168,7 @@ CONSTANTS = {
         (21, VECTORS, "BCL", "s = ScatterND(row, pairs, pair) y = Add(x, s)"),
         (21, VECTORS, "BCL", "a, b = Split <axis = 2, num_outputs = 2> (plane) y = Mul(x, b)"),
         (21, numbers(4, 2, 7), "BCL", "y = Slice(x, last, far, last, two)"),
+        (21, numbers(1, 2, 40), "BCL", "y = Slice(x, first, far, last, two)"),
         (21, VECTORS, "BCL", "s = Shape(x) e = Expand(row, s) y = Concat <axis = 1> (e, x)"),
         (21, VECTORS, "BCL", "s = CumSum <reverse = 1, exclusive = 1> (row, one) y = Add(x, s)"),
         (21, VECTORS, "BCL", "s = ConstantOfShape <value = float[1] {2.0}> (none) y = Mul(x, s)"),
