@@ -90,8 +90,6 @@ def derived(
         values = value(*own)
         trees = [values] if isinstance(values, Expression) else values
         found = gradients([trees[i] for i in roots], [own[i] for i in wanted], errors)
-        if not stored:
-            return found
         return substitute(found, zip((trees[i] for i in stored), known, strict=True))
 
     return deltas
