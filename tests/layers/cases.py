@@ -299,7 +299,7 @@ CASES = [
     case("BatchNorm()", 3, A_MASK, MORE_THAN_ONE, mask=1),
     case("BatchNorm()", 3, lead="B", sizes=SEVERAL_SEQUENCES),
     *(case(f"{kind}(3)", 2, A_MASK, mask=1) for kind in ("Recurrent", "Lstm", "Gru")),
-    *(case(f"{kind}(3)", 2, CLOCKS) for kind in ("Clockwork", "ClockworkLstm")),
+    *(case(f"{kind}(3, 'sigmoid')", 2, CLOCKS) for kind in ("Clockwork", "ClockworkLstm")),
     *(case(f"{kind}(3)", 2, CLOCKS | A_MASK, mask=1) for kind in ("Clockwork", "ClockworkLstm")),
     case("Lstm(3)", 2, lead="SB"),
     *(

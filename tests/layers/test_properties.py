@@ -5,6 +5,8 @@ layers that couple time steps for T = 1, too. The others treat each of T * B row
 property, too.
 """
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -28,6 +30,9 @@ SAME_OPERATIONS = {
     "characteristics tell the truth",
 }
 
+
+#: Those that change what they are given, and classes.
+NOT_HANDED_ON = {"BidirectionalWrapper", "ExpressionLayer", "Input", "Layer", "TiedFullyConnected"}
 
 FLOAT64 = NumpyHandler(np.float64)
 
@@ -85,6 +90,14 @@ def test_every_layer_has_a_case():
     functions = {getattr(bl, name).__name__ for name in bl.__all__}  # some have two names
     functions -= {"Layer", "ExpressionLayer", "Input", "BidirectionalWrapper", "SwiGLU"}
     assert functions == {case.create().layer.layer_type for case in CASES}
+
+
+@pytest.mark.parametrize("name", sorted(set(bl.__all__) - NOT_HANDED_ON))
+def test_every_option_of_a_layer_function_is_handed_to_the_layer(name):
+    create = getattr(bl, name)
+    options = {option: object() for option in inspect.signature(create).parameters}
+    del options["name"]
+    assert create(**options).layer.layer_kwargs.items() >= options.items()
 
 
 def test_case_names_are_unique():
