@@ -74,7 +74,7 @@ def test_nan_is_neither_right_nor_wrong_unless_it_does_not_count(layer):
 
 def test_binary_accuracy():
     net = counting_network(bl.BinaryAccuracy(0.3, name="right"), features=2, targets=2)
-    run(net, default=[[[0.2, 0.4], [0.31, 0.3]]], targets=[[[0, 0], [1, 0]]])
+    run(net, default=[[[0.2, 0.4], [0.31, 0.3]]], targets=[[[0, 1], [1, 1]]])
     assert net.dump_statistics() == {"right": 0.75}
 
 

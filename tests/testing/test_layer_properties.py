@@ -81,6 +81,12 @@ def half_of_the_first_delta_more(h, b):
     h.mult_add_st(0.5, b.output_deltas.default[0:1], b.input_deltas.default[0:1])
 
 
+def half_from_one_feature_to_another(h, b):
+    """Keep the slope in the direction in which all elements grow alike."""
+    half = np.broadcast_to([0.5, -0.5, 0.0], b.input_deltas.default.shape)
+    h.add_tt(h.create_from_numpy(half), b.input_deltas.default, b.input_deltas.default)
+
+
 def half_of_the_gain_more(h, b):
     h.mult_add_st(0.5, b.parameters.gain, b.gradients.gain)
 
@@ -226,6 +232,7 @@ BROKEN = [
     (DrawsFromTheHandler, "equal passes give equal outputs", OUTPUT),
     (DrawsFromAGeneratorLayerImpl, "equal passes give equal outputs", OUTPUT),
     (WrongDelta, INPUT_DELTAS, DELTA),
+    (variant("WrongDeltas", backward=half_from_one_feature_to_another), INPUT_DELTAS, DELTA),
     (variant("KeepsTheFirstT", forward_pass=divides_by_the_first_T), INPUT_DELTAS, DELTA),
     (WrongGradient, "gradients equal central differences", GRADIENT),
     (variant("NeverAdds", can_overwrite=(), backward_pass=never_adds),
