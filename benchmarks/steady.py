@@ -1,6 +1,6 @@
 """Many training steps with changing T and B: does memory stay what it is?
 
-    python -m benchmarks.steady [--steps N] [--json FILE]
+    python -m benchmarks.steady [--steps N] [--warm-up N] [--json FILE]
 
 An LSTM is trained by traces, on batches that are all in memory, with sizes below that of the first.
 When every size has come up often enough, nothing more is to be allocated: the program reports the
@@ -33,8 +33,12 @@ WARM_UP = 1200
 MADE_ONCE = ("brainstorm.handlers", "brainstorm.optree", "brainstorm.structure")
 
 
-def measure(steps: int) -> dict[str, Any]:
+def measure(steps: int, warm_up: int = WARM_UP) -> dict[str, Any]:
     """Return what there was before and after so many steps, on one thread.
+
+    Args:
+        steps: Their number.
+        warm_up: How many steps there are before them.
 
     Returns:
         ``steps``; before and after: ``resident`` bytes and ``objects``, the number of traces,
@@ -51,12 +55,12 @@ def measure(steps: int) -> dict[str, Any]:
             net.provide_external_data(batches[number % len(batches)])
             stepper.run()
 
-    train(WARM_UP)
+    train(warm_up)
     before = _count_objects(), resident("VmRSS")
     train(steps)
     after = _count_objects(), resident("VmRSS")
     objects, bytes_ = zip(before, after, strict=True)
-    traced = _traced_peak(lambda: train(WARM_UP))
+    traced = _traced_peak(lambda: train(warm_up))
     return {"steps": steps, "objects": objects, "resident": bytes_, "traced": traced}
 
 
@@ -81,8 +85,9 @@ def main() -> None:
     """Measure, print, and write to a file if asked to."""
     parser = figures_parser(__doc__)
     parser.add_argument("--steps", type=int, default=10_000, help="(%(default)s)")
+    parser.add_argument("--warm-up", type=int, default=WARM_UP, help="(%(default)s)")
     arguments = parser.parse_args()
-    found = measure(arguments.steps)
+    found = measure(arguments.steps, arguments.warm_up)
     text = (
         f"{found['steps']:,} steps with T and B changing: resident memory "
         f"{found['resident'][0] / 1e6:.2f} MB before, {found['resident'][1] / 1e6:.2f} MB after; "
