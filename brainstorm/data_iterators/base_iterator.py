@@ -30,7 +30,8 @@ Batch = dict[str, Array]
 
 T = TypeVar("T")
 
-OTHERS = (
+#: What to do if data or arguments differ from those of the run that is continued.
+_OTHERS = (
     "Give the data and arguments that the run began with; or, to go on with others, give stepper "
     "and network to a new trainer: Trainer(resumed.stepper).train(resumed.net, ...)."
 )
@@ -205,7 +206,7 @@ class DataIterator(ShownAsTree, Seedable):
         """
         if state["type"] != type(self).__name__:
             raise self._fail(
-                f"expected a {state['type']}, as in the run that is continued. {OTHERS}"
+                f"expected a {state['type']}, as in the run that is continued. {_OTHERS}"
             )
         saved = state["epoch"]
         for name in self.identity:
@@ -213,7 +214,7 @@ class DataIterator(ShownAsTree, Seedable):
             if name in saved and value != expected:  # older files lack some names
                 raise self._fail(
                     f"expected {name} = {expected!r}, as in the run that is continued, got "
-                    f"{value!r}. {OTHERS}"
+                    f"{value!r}. {_OTHERS}"
                 )
         self.rnd.__setstate__(state["rnd"])
 

@@ -133,8 +133,8 @@ def _plan_layer(layout: Node, name: str, layer: Any, coverage: _Coverage) -> Bac
             adds = step.copies[f"{name}.input_deltas.{target}"] = []
             for source in target_node["@copy_of"]:
                 node = get_by_path(layout, source)
-                wanted = _range(node)
                 if "@null" not in node:
+                    wanted = _range(node)
                     adds.append(not (wanted and coverage.claim(wanted, True, step.clear)))
     return step
 

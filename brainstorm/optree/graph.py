@@ -108,7 +108,7 @@ def rewrite(trees: Sequence[Any], replace: Callable[[Any, tuple[Any, ...]], Any]
     None stands for the same node on the rewritten operands. Shared nodes stay shared.
     """
     new: dict[int, Any] = {}
-    trees = expressions(trees)
+    trees = listed(trees)
     for node in postorder(trees):
         operands = tuple(new.get(id(x), x) for x in node.operands)
         result = replace(node, operands)

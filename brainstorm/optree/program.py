@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from brainstorm.errors import HandlerValidationError
-from brainstorm.optree.graph import expressions, postorder, rewrite
+from brainstorm.optree.graph import expressions, listed, postorder, rewrite
 from brainstorm.optree.nodes import Expression, OpTreeNode, Variable, fold
 from brainstorm.optree.registry import Operator, get_operator
 from brainstorm.optree.shapes import Params, Shape
@@ -174,7 +174,7 @@ def linearise(
     Raises:
         ValidationError: If something other than an expression is given.
     """
-    roots = expressions(trees)
+    roots = listed(trees)
     order = postorder(roots)
     if lower and any(isinstance(x, OpTreeNode) and get_operator(x.op).lowering for x in order):
         roots = _lowered(roots)
