@@ -988,7 +988,6 @@ def _external(tmp_path, **place):
         ({"location": "../weights"}, "tensor 'W' lies in '../weights', not beside the model"),
         ({"location": "/etc/passwd"}, "tensor 'W' lies in '/etc/passwd', not beside the model"),
         ({"location": "fifo"}, "/fifo': expected a file, got a FIFO"),
-        ({"offset": 8}, "cannot be read as a model|expected as many numbers"),  # as onnx checks it
         ({"length": 10**15}, "tensor 'W' is not in 'weights', or others are"),
         ({"offset": -8}, "tensor 'W' is not in 'weights', or others are"),
     ],
@@ -996,9 +995,14 @@ def _external(tmp_path, **place):
 def test_weights_in_other_files_lie_beside_the_model(tmp_path, place, message):
     os.mkfifo(tmp_path / "fifo")
     assert load_onnx(_external(tmp_path)).parameters_size == 15
-    texts = "|".join(map(re.escape, message.split("|")))
-    with pytest.raises((FileFormatError, NetworkValidationError), match=texts):
+    with pytest.raises(FileFormatError, match=re.escape(message)):
         load_onnx(_external(tmp_path, **place))
+
+
+def test_weights_in_other_files_are_as_many_as_the_model_says(tmp_path):
+    text = "cannot be read as a model|expected as many numbers"  # which of them depends on onnx
+    with pytest.raises((FileFormatError, NetworkValidationError), match=text):
+        load_onnx(_external(tmp_path, offset=8))
 
 
 def test_the_bytes_of_another_file_are_read_once(tmp_path):
