@@ -205,9 +205,7 @@ class Building:
                 self.clear(out)
             return
         if _rows(out) is None:
-            target = self.temporary(out.shape)
-            if add:
-                self.copy(out, target)
+            target = self.dense(out) if add else self.temporary(out.shape)
             self.product(a, b, target, transa, transb, add, is_repeated)
             self.copy(target, out)  # now, because what follows may read it
             return
