@@ -258,7 +258,7 @@ def make_trainer(stepper=None, epochs=3):
     trainer.add_hook(WatchBits())  # first: what an evaluation leaves in the buffers is undefined
     trainer.add_hook(hooks.SaveBestNetwork("validation.total_loss", criterion="min"))
     trainer.add_hook(hooks.MonitorScores("valid", [AccuracyScorer()], name="validation"))
-    trainer.add_hook(hooks.MonitorScores("valid", [], name="often", timescale="update", interval=2))
+    trainer.add_hook(hooks.MonitorScores("valid", [], name="often", timescale="update", interval=5))
     trainer.add_hook(hooks.MonitorLayerGradients("Hidden"))
     if "learning_rate" in stepper.hyperparameters:
         trainer.add_hook(hooks.ModifyStepperAttribute(Exponential(0.05, 0.99), timescale="update"))

@@ -28,7 +28,7 @@ SMALL = {"spec": "F5", "max_epochs": 2, "random_state": 0}
 
 
 @parametrize_with_checks(
-    [make(spec="F20", max_epochs=30) for make in (NetClassifier, NetRegressor)]
+    [make(spec="F20", max_epochs=15) for make in (NetClassifier, NetRegressor)]
 )
 def test_estimator_checks(estimator, check):
     check(estimator)

@@ -138,7 +138,7 @@ def test_no_value_is_missed_after_a_run_is_resumed(train, batches, tmp_path, log
     save = SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", keep=99)
     whole = train(values, saver, save, epochs=5)
     assert whole.logs.moments["given"].update > 0
-    for name in save.kept[2::5]:
+    for name in save.kept[2::7]:
         again = Trainer.resume(name)
         again.train(again.net, batches, valid=batches)
         found = again.hooks["SaveBestNetwork"]
@@ -242,7 +242,7 @@ def test_a_missing_log_is_an_error_unless_its_hook_has_yet_to_log(
         yield EarlyStopper(log, 99, timescale=timescale)
         yield StopAfterThresholdReached(log, -1, timescale=timescale)
         yield StopOnNan(log, timescale=timescale)
-        yield LogPlotter(log, tmp_path / "logs.png", timescale=timescale)
+        yield LogPlotter(log, tmp_path / "logs.png", timescale=timescale, interval=2)  # slow
 
     train(*readers("rolling_training.total_loss"))
     assert files_in(tmp_path) == ["a", "a-best", "logs.png"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import operator
 
@@ -100,6 +101,18 @@ def train(stepper, fails="", handler=NumpyHandler):
     return net, stepper
 
 
+@functools.cache
+def learned(kind, scales, batches, handler, fails=""):
+    """Return the parameters after a training, and the state of its stepper."""
+    stepper = given(
+        LEARNING[kind](),
+        loss_scaling=LossScaling(16, growth_interval=2) if scales else None,
+        accumulation=GradientAccumulation(batches) if batches else None,
+    )
+    net, stepper = train(stepper, fails, handler)
+    return net.get("parameters"), stepper.get_state()
+
+
 #: The first batches of all, which are traced; and replayed ones. Pairs of them are accumulated.
 FAILING = (0, 1, 4, 5)
 
@@ -115,17 +128,10 @@ FAILING = (0, 1, 4, 5)
 @pytest.mark.parametrize("fails", ["forward", "backward", "modifier", "update"])
 @pytest.mark.parametrize("kind", LEARNING)
 def test_a_batch_that_fails_does_not_count(kind, scales, batches, fails, handler):
-    def make():
-        return given(
-            LEARNING[kind](),
-            loss_scaling=LossScaling(16, growth_interval=2) if scales else None,
-            accumulation=GradientAccumulation(batches) if batches else None,
-        )
-
-    net, stepper = train(make(), fails, handler)
-    expected, undisturbed = train(make(), "", handler)
-    np.testing.assert_array_equal(net.get("parameters"), expected.get("parameters"))
-    np.testing.assert_equal(stepper.get_state(), undisturbed.get_state())
+    parameters, state = learned(kind, scales, batches, handler, fails)
+    expected, undisturbed = learned(kind, scales, batches, handler)
+    np.testing.assert_array_equal(parameters, expected)
+    np.testing.assert_equal(state, undisturbed)
 
 
 def test_a_second_start_forgets_a_failure():

@@ -7,6 +7,7 @@ import math
 import re
 from collections import defaultdict
 from functools import partial
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -157,16 +158,13 @@ UPDATING = list(DEFAULT_RATES)
 
 
 @pytest.mark.parametrize(("cls", "formula", "rate", "options"), FORMULAS)
-@pytest.mark.parametrize("is_default", [True, False])
-@pytest.mark.parametrize("changes", [False, True])
 @pytest.mark.parametrize(
-    ("handler", "rtol"),
+    ("is_default", "changes", "handler", "rtol"),
     [
-        (NumpyHandler(np.float64), 1e-12),
-        (DebugHandler(NumpyHandler(np.float64)), 1e-12),
-        (NumpyHandler(np.float32), 1e-4),
+        *((*which, NumpyHandler(np.float64), 1e-12) for which in product((True, False), repeat=2)),
+        (False, True, DebugHandler(NumpyHandler(np.float64)), 1e-12),
+        (False, True, NumpyHandler(np.float32), 1e-4),
     ],
-    ids=["float64", "debug", "float32"],
 )
 def test_formula_with_default_learning_rate(
     cls, formula, rate, options, is_default, changes, handler, rtol
