@@ -153,19 +153,23 @@ class LayerHarness:
 
     @cached_property
     def _structures(self) -> Mapping[str, BufferStructure]:
-        """All buffers, by path."""
+        """The buffers with memory, by path."""
         shapes = {category: getattr(self.layer, name) for category, name in VIEWS.items()}
-        return {f"{c}.{name}": s for c, named in shapes.items() for name, s in named.items()}
+        all_of_them = {f"{c}.{name}": s for c, named in shapes.items() for name, s in named.items()}
+        buffers = self.buffers
+        return {p: s for p, s in all_of_them.items() if not isinstance(buffers[p], NullBuffer)}
 
     def paths(self, *categories: str) -> list[str]:
         """Return the paths of all buffers with memory in some of the seven categories."""
-        buffers = self.buffers
-        return [
-            path
-            for category in categories
-            for path in self._structures
-            if path.startswith(f"{category}.") and not isinstance(buffers[path], NullBuffer)
-        ]
+        found = (path for category in categories for path in self._by_category.get(category, ()))
+        return list(found)
+
+    @cached_property
+    def _by_category(self) -> Mapping[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for path in self._structures:
+            found.setdefault(path.partition(".")[0], []).append(path)
+        return found
 
     @property
     def delta_paths(self) -> list[str]:

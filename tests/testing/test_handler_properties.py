@@ -11,7 +11,7 @@ import pytest
 from brainstorm.errors import ValidationError
 from brainstorm.handlers import DebugHandler, Handler, NumpyHandler, register_activation
 from brainstorm.optree import functions as fn
-from brainstorm.testing import HANDLER_PROPERTIES, PropertyError, check_handler
+from brainstorm.testing import HANDLER_PROPERTIES, PropertyError, check_handler, handler_harness
 from brainstorm.testing.handler_arguments import Arguments
 
 RIGHT = {
@@ -22,9 +22,11 @@ RIGHT = {
 
 
 @pytest.mark.parametrize("property", HANDLER_PROPERTIES)
-@pytest.mark.parametrize("make", RIGHT.values(), ids=RIGHT)
-def test_a_right_handler_has_every_property(make, property):
-    check_handler(make(), properties=[property])
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_handler_has_every_property(name, property, monkeypatch):
+    if name != "float32":  # the others have the same methods
+        monkeypatch.setattr(handler_harness, "EXAMPLES", 4)
+    check_handler(RIGHT[name](), properties=[property])
 
 
 def right(name):

@@ -34,8 +34,9 @@ def test_it_computes_in_double_precision(monkeypatch):
     ["results equal the reference", "slices of wider arrays do as well",
      "results may overwrite arguments", "nothing is allocated in steady state"],
 )  # fmt: skip
-def test_it_does_without_library_and_compiler(without, no_compiler, property):
+def test_it_does_without_library_and_compiler(without, no_compiler, property, monkeypatch):
     """NumPy's methods have all properties: here they get the arguments."""
+    monkeypatch.setattr(handler_harness, "EXAMPLES", 4)
     check_handler(without, properties=[property])
 
 
