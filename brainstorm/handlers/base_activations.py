@@ -2,7 +2,7 @@
 
 Their formulas are in `brainstorm.optree.activations`; every handler inherits them.
 """
-# ruff: noqa: B024, B027, D403 (`operation` makes the methods; docstrings start with formulas)
+# ruff: noqa: B027, D403 (`operation` makes the methods; docstrings start with formulas)
 
 from __future__ import annotations
 
@@ -79,6 +79,34 @@ class ActivationOperations(abc.ABC):
     #: Activation name -> ``f(y, dy, x)``, which overwrites dy by dx; x may be left out unless the
     #: name is in `activations_needing_inputs`.
     inplace_act_func_deriv: Any = _Present(lambda handler: _Table(_derivative_in_place, handler))
+
+    # For editors and type checkers: what `_declare` makes of the table.
+    sigmoid: Function
+    sigmoid_deriv: Function
+    rel: Function
+    rel_deriv: Function
+    tanh: Function
+    tanh_deriv: Function
+    el: Function
+    el_deriv: Function
+    softplus: Function
+    softplus_deriv: Function
+    leaky_rel: Function
+    leaky_rel_deriv: Function
+    gelu: Function
+    gelu_deriv: Function
+    silu: Function
+    silu_deriv: Function
+    hard_sigmoid: Function
+    hard_sigmoid_deriv: Function
+    exp: Function
+    exp_deriv: Function
+    selu: Function
+    selu_deriv: Function
+    mish: Function
+    mish_deriv: Function
+    hard_swish: Function
+    hard_swish_deriv: Function
 
     @operation("m(M,N) ~> out(M,N)", formula=lambda m: fn.softmax(m, axis=1))
     def softmax_m(self, m: Array, out: Array) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from brainstorm.errors import HandlerValidationError
 from brainstorm.handlers import Handler, NumpyHandler, register_activation
+from brainstorm.handlers.base_activations import ActivationOperations
 from brainstorm.optree import functions as fn
 from tests.handlers.running import on
 from tests.handlers.test_against_reference import activated
@@ -24,6 +25,11 @@ def test_names():
     for table in (handler.act_func, handler.act_func_deriv):
         assert tuple(table) == NAMES
     assert set(handler.inplace_act_func) == set(handler.inplace_act_func_deriv) == set(NAMES)
+
+
+def test_editors_know_the_operations():
+    declared = {name for name, f in vars(ActivationOperations).items() if hasattr(f, "contract")}
+    assert ActivationOperations.__annotations__.keys() & declared == declared - {"softmax_m"}
 
 
 @pytest.mark.parametrize("name", NAMES)
