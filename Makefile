@@ -26,7 +26,8 @@ imports: $(VENV)/.test
 
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 GPU_TESTS := tests/handlers/pycuda tests/cudashim $(wildcard tests/test_gpu_*.py)
-JOB_TESTS := tests/ext/mpi tests/crash tests/fuzz tests/long tests/test_lives.py
+JOB_TESTS := tests/ext/mpi tests/crash tests/fuzz tests/long tests/test_lives.py tests/test_processes.py \
+	tests/test_interrupts.py tests/training/test_signals.py
 
 pytest: $(VENV)/.test pycuda
 	$(PYTEST) $(addprefix --ignore=,$(GPU_TESTS) $(JOB_TESTS))
@@ -35,7 +36,7 @@ pytest: $(VENV)/.test pycuda
 test-gpu: $(VENV)/.test pycuda
 	$(PYTEST) $(GPU_TESTS)
 
-# Jobs of several processes, killed and long trainings, damaged inputs: a few of each.
+# Jobs of several processes, signals, killed and long trainings, damaged inputs: a few of each.
 test-jobs: $(VENV)/.test
 	$(PYTEST) $(JOB_TESTS)
 

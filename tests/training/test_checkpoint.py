@@ -101,13 +101,12 @@ PARTS = {
     "scaling": lambda: ({"loss_scaling": LossScaling(16, 3), "max_gradient_norm": 0.1}, []),
     "accumulation": lambda: ({"accumulation": GradientAccumulation(3)}, []),
 }
-COMBINED = [(stepper, ()) for stepper in STEPPERS]
-COMBINED += [(stepper, tuple(PARTS)) for stepper in LEARNING]
+COMBINED = [(stepper, tuple(PARTS) if stepper in LEARNING else ()) for stepper in STEPPERS]
 COMBINED += [("MomentumStepper", (part,)) for part in PARTS]
 
 
 @pytest.mark.parametrize(("name", "parts"), COMBINED)
-def test_so_does_one_of_every_stepper_with_all_parts_and_without(tmp_path, name, parts):
+def test_so_does_one_of_every_stepper_with_its_parts(tmp_path, name, parts):
     names, hooks = ("dense", "minibatches", "float32"), []
     stepper = STEPPERS[name]()
     if name == "ForwardStepper":
@@ -138,12 +137,12 @@ def test_so_does_one_of_every_stepper_with_all_parts_and_without(tmp_path, name,
 
 
 @pytest.mark.parametrize("iterator", ["cut", "replayed", "prefetched replay"])
-def test_every_update_can_be_resumed_and_that_again(tmp_path, iterator):
+def test_a_run_can_be_resumed_in_turn_and_that_again(tmp_path, iterator):
     names = "dense", iterator, "float64"
     expected = outcome(*whole_run(*names))
     save = SaveCheckpoint(tmp_path / "run.hdf5", timescale="update", keep=1000)
     trainer, _ = whole_run(*names, hooks=[save])
-    for update in range(1, trainer.current_update_nr):
+    for update in range(1, trainer.current_update_nr, 2):
         # the files behind this one were written anew, by the run that was resumed before
         again = resumed_run(tmp_path / f"run-{update}.hdf5", names[1], saves=True)
         assert outcome(*again) == expected
