@@ -26,7 +26,7 @@ import numpy as np
 from brainstorm.handlers.bound_program import BoundStage, Place
 from brainstorm.handlers.numpy_memory import steps_of
 from brainstorm.optree.collapse import Axes, collapse
-from brainstorm.optree.interpreter import ACCUMULATORS
+from brainstorm.optree.interpreter import exact_types
 from brainstorm.optree.loops import (
     C_TYPES,
     Line,
@@ -90,15 +90,13 @@ class Binder:
         Those of operands are known.
         """
         kind, exact = step.operator.kind, step.operator.exact
-        if kind == "view":
-            return self.types[step.values[0]]
-        if kind == "reduction" and exact == "index":
-            return np.dtype(np.int64)
         types = [self.types[x] for x in step.values]
-        if kind in ("reduction", "assembly") and exact and all(t.kind != "f" for t in types):
-            found = np.result_type(*types)
-            return np.promote_types(found, ACCUMULATORS[found.kind]) if exact == "total" else found
-        return step.dtype
+        if kind == "view":
+            return types[0]
+        is_exact = exact == "index" or all(dtype.kind != "f" for dtype in types)
+        if kind not in ("reduction", "assembly") or not (exact and is_exact):
+            return step.dtype
+        return exact_types(step, types)[1]
 
     def step(self, value: int) -> Step:
         step = self.program.step_of(value)

@@ -228,9 +228,11 @@ def _types(step: Step, arrays: Sequence[Array]) -> tuple[Sequence[Dtype], Dtype]
     if operator.name == "where":
         return (BOOLEAN, result, result), result
     given = result
-    if operator.exact:
-        given, result = _exact_types(step, arrays)
     indices = operator.index_operands
+    if operator.exact:
+        values = [x for i, x in enumerate(step.operands) if i not in indices]
+        found = [arrays[x].dtype for x in values if not isinstance(x, Constant)]
+        given, result = exact_types(step, found)
     if indices:
         types = [given] * len(step.operands)
         for i in indices:  # the operator converts and checks them
@@ -239,11 +241,14 @@ def _types(step: Step, arrays: Sequence[Array]) -> tuple[Sequence[Dtype], Dtype]
     return (given,) * len(step.operands), result
 
 
-def _exact_types(step: Step, arrays: Sequence[Array]) -> tuple[Dtype, Dtype]:
-    """Return types of operands and result with which integers are not rounded."""
+def exact_types(step: Step, types: Sequence[Dtype]) -> tuple[Dtype, Dtype]:
+    """Return types of operands and result with which integers are not rounded.
+
+    Args:
+        step: A step with an exact operator.
+        types: Those of its operands, without indices and constants.
+    """
     operator, dtype = step.operator, step.dtype
-    values = [x for i, x in enumerate(step.operands) if i not in operator.index_operands]
-    types = [arrays[x].dtype for x in values if not isinstance(x, Constant)]
     integers = all(given.kind != "f" for given in types)
     if integers:
         dtype = np.result_type(*types)
