@@ -86,13 +86,17 @@ def test_top_level_imports_name_nothing_optional(path):
     assert names - STANDARD == set()
 
 
-OWN, ROOT = ("benchmarks", "brainstorm", "tests"), Path(__file__).parents[1]
+ROOT = Path(__file__).parents[1]
+#: Our packages, and their folders; `brainstorm` may be installed elsewhere.
+OWN = {name: ROOT / name for name in ("benchmarks", "tests")}
+OWN["brainstorm"] = Path(brainstorm.__file__).parent
 
 
 @functools.cache
 def names_in(module):
     """Return what `from module import` finds, without importing it."""
-    place = ROOT.joinpath(*module.split("."))
+    package, *rest = module.split(".")
+    place = OWN[package].joinpath(*rest)
     file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
     found = {path.stem for path in place.glob("*")}
     if file.exists():
