@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # without names for numbers it takes a tenth
 import contextlib
 import math
 import os
@@ -41,10 +42,10 @@ class Listener:
             self._process = os.getpid()
             with contextlib.suppress(ValueError):  # signals are those of the main interpreter
                 for number in self.numbers:
-                    handler = signal.getsignal(number)
+                    handler = _signal.getsignal(number)
                     if handler is not _dispatch and self.replaces(handler):
                         _replaced[number] = handler
-                        signal.signal(number, _dispatch)
+                        _signal.signal(number, _dispatch)
                 _blocks.append(self)
         return self
 
@@ -136,8 +137,8 @@ def _restore() -> None:
     If one of them raises an error now, `_dispatch` calls the others until the next block ends.
     """
     for number, handler in _replaced.items():
-        if signal.getsignal(number) is _dispatch:
-            signal.signal(number, handler)
+        if _signal.getsignal(number) is _dispatch:
+            _signal.signal(number, handler)
 
 
 def is_main_thread() -> bool:

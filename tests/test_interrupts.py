@@ -1,6 +1,7 @@
 """Signals that wait, and what is left when they are let in or other threads come in between."""
 # ruff: noqa: PT012 (what comes after a signal belongs to it)
 
+import _signal
 import contextlib
 import multiprocessing
 import signal
@@ -114,7 +115,7 @@ def test_signals_of_another_interpreter_do_not_wait(monkeypatch):
         raise ValueError("signal only works in main thread of the main interpreter")
 
     with monkeypatch.context() as patch:
-        patch.setattr(signal, "signal", refuse)
+        patch.setattr(_signal, "signal", refuse)
         trainer = make_trainer(StopOnSigQuit(), epochs=1)
         trainer.train(make_network(), batches())
     assert trainer.current_epoch_nr == 1
@@ -371,6 +372,32 @@ def test_a_step_that_a_second_signal_meets_is_done_and_counted(make, accumulatio
         found.append(parameters_after(stepper, at))
     np.testing.assert_array_equal(found[0][0], found[1][0])
     assert found[0][1:] == found[1][1:]
+
+
+@pytest.mark.parametrize("make", [lambda: SgdStepper(0.1), lambda: NesterovStepper(0.1, 0.9)])
+@pytest.mark.parametrize("accumulation", [None, 2])
+def test_a_step_of_a_loop_by_hand_that_a_signal_meets_is_done_and_counted(make, accumulation):
+    def learn(interrupted):
+        net, stepper, count = make_network(), make(), 0
+        stepper.accumulation = accumulation and GradientAccumulation(accumulation)
+        stepper.start(net)
+        net.provide_external_data(DATA)
+
+        def follow():
+            nonlocal count
+            count += 1
+            if count in interrupted:
+                interrupt()
+
+        net.follow_backward_pass({"H": follow})
+        for number in range(1, 9):
+            with contextlib.suppress(KeyboardInterrupt):
+                stepper.run()
+                assert number not in interrupted
+        return {**stepper.get_state(), "parameters": net.get("parameters")}
+
+    # Of the first steps calls are recorded, the others are replayed.
+    np.testing.assert_equal(learn((1, 2, 7, 8)), learn(()))
 
 
 def beside(work, train):

@@ -189,9 +189,9 @@ class TrainingStepper(UpdateRule):
     def run(self) -> None:
         """Do one step on the data in the network: traced the first time, then replayed.
 
-        After the first steps, nothing is allocated. A batch whose passes, gradient modifiers or
-        update raise an error does not count: the next one takes its place in the update. Only
-        random numbers, running statistics and what an `update` has changed before its error stay.
+        After the first steps, nothing is allocated. Ctrl-C waits for the end. A batch whose passes,
+        gradient modifiers or update raise an error does not count: the next one takes its place.
+        Only random numbers, running statistics and what an `update` has changed before it stay.
 
         Raises:
             MissingDataError: The batch is one of `net.predict`, without targets.
@@ -214,8 +214,9 @@ class TrainingStepper(UpdateRule):
 
     def _do(self, function: Callable[[], None]) -> None:
         check_start(self, is_started=self._traces is not None)
-        # Threads that change the stepper wait, too; but processes wait for each other in a reducer.
-        with self.net.alone() if self.reducer is None else contextlib.nullcontext():
+        # Threads that change the stepper wait; but processes wait for each other in a reducer.
+        alone = self.net.alone() if self.reducer is None else contextlib.nullcontext()
+        with alone, uninterrupted(most=2):  # a step that was done counts
             self.net.check_complete()
             begins = not self.is_within_update
             if self._before is not None:
