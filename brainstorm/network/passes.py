@@ -234,7 +234,8 @@ class NetworkPasses(NetworkParameters):
         both = training_pass if backward_pass is None else backward_pass
 
         def state() -> tuple[Any, ...]:
-            depends = self._what_passes_depend_on()
+            kept = [getattr(layer, "keeps_statistics", None) for layer in self._passes.traced]
+            depends = self._what_passes_depend_on(), training_pass and kept
             return manager.sizes, manager.carries_context, manager.stamp, depends
 
         with manager.turn:

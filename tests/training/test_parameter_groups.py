@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+from brainstorm.errors import NetworkValidationError
 from brainstorm.handlers import NumpyHandler
 from brainstorm.handlers.native import NativeHandler
 from brainstorm.layers import BatchNorm, FullyConnected, Lstm
@@ -21,7 +22,7 @@ from brainstorm.training import (
     SgdStepper,
 )
 from brainstorm.value_modifiers import L2Decay
-from tests.networks import batch_for, numerical_gradients, run_passes, trainable
+from tests.networks import batch_for, numerical_gradients, provide, run_passes, trainable
 from tests.trainings import LEARNING, given, refused, run_steps
 
 every_stepper = pytest.mark.parametrize("make", LEARNING.values(), ids=LEARNING)
@@ -190,6 +191,19 @@ def test_each_of_two_steppers_decides_for_its_own_steps_whether_statistics_stay(
         before = statistics_of(net)
         run_steps(net, stepper, [batch_for(seed=9)])
         assert np.array_equal(before, statistics_of(net)) == (stepper is keeping)
+
+
+def test_a_plan_of_a_training_pass_is_repeated_only_if_statistics_still_stay_or_not():
+    net, following = with_statistics(), SgdStepper(0.1)
+    following.start(net)
+    provide(net)
+    plan, forward_plan = net.plan(), net.plan(training_pass=False)
+    grouped(SgdStepper(0.1), ParameterGroup("Norm", keep_statistics=True)).start(net)
+    forward_plan.replay()
+    with pytest.raises(NetworkValidationError, match="Make another plan"):
+        plan.replay()
+    following.start(net)
+    plan.replay()
 
 
 def test_two_steppers_that_alternate_keep_their_traces():
