@@ -250,7 +250,8 @@ def check_start(stepper: Any, is_started: bool) -> None:
     if not is_started or stepper._waiting is not None:
         when = "after set_state" if is_started else "before it"
         raise TrainingError(f"{type(stepper).__name__}.run: expected start(net) {when}.")
-    if stepper._holder.array_type is not stepper.handler.array_type:
+    before, present = stepper._holder, stepper.handler
+    if (before.array_type, before.dtype) != (present.array_type, present.dtype):
         raise TrainingError(
             f"{type(stepper).__name__}.run: expected arrays of one kind since start(net), got "
             f"those of another handler. Call start(net) again, or Trainer.train in a training."

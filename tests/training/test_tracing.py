@@ -294,10 +294,11 @@ def replace_update_of_the_stepper(net, stepper):
     stepper.update = update
 
 
-def test_a_stepper_is_started_again_for_arrays_of_another_kind():
+@pytest.mark.parametrize("other", [DebugHandler, lambda _: NumpyHandler(np.float64)])
+def test_a_stepper_is_started_again_for_arrays_of_another_kind(other):
     net, stepper = network(), SgdStepper(0.1)
     train(net, stepper, [batch_for()])
-    net.set_handler(DebugHandler(net.handler))
+    net.set_handler(other(net.handler))
     with refused("SgdStepper.run: expected arrays of one kind since start(net), got those"):
         run_steps(net, stepper, [batch_for()])
     train(net, stepper, [batch_for()])
