@@ -244,44 +244,45 @@ def load(source: str, name: str) -> int:
     with _alone(key):
         if failure in _failures:
             raise MissingDependencyError(_failures[failure])
-        library = _find_library(key)
-        if library is None and _state.wanted is not None:
+        address = _find_function(key, name)
+        if not address and _state.wanted is not None:
             _state.wanted.add((source, name))
-            return 0
-        if library is None:
+        elif not address:
             try:
-                library = _build_library(compiler, source, key)
+                address = _build_function(compiler, source, key, name)
             except MissingDependencyError as error:
                 if not _failures:
                     LOG.warning("a formula runs without its kernel, which is slower: %s", error)
                 _failures[failure] = str(error)
                 raise
-    return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+    return address
 
 
-def _find_library(key: str) -> ctypes.CDLL | None:
+def _find_function(key: str, name: str) -> int:
+    """Return the address of a function in the cache, or 0."""
     for path, _ in find_files(f"{key}.so"):
-        with contextlib.suppress(OSError):
-            return load_library(str(path))
-    return None
+        with contextlib.suppress(OSError, AttributeError):
+            function = getattr(load_library(str(path)), name)
+            return ctypes.cast(function, ctypes.c_void_p).value or 0
+    return 0
 
 
 def _no_place(error: OSError) -> MissingDependencyError:
     return MissingDependencyError(f"{cache_directory()} takes no compiled library: {error}")
 
 
-def _build_library(compiler: _Compiler, source: str, key: str) -> ctypes.CDLL:
+def _build_function(compiler: _Compiler, source: str, key: str, name: str) -> int:
     if compiler.problem:
         raise MissingDependencyError(compiler.problem)
     try:
         path = _build(compiler, source, key)
     except OSError as error:
         raise _no_place(error) from None
-    library = _find_library(key)
-    if library is None:
+    address = _find_function(key, name)
+    if not address:
         path.unlink(missing_ok=True)
         raise MissingDependencyError(f"{compiler.command} built a library that does not load")
-    return library
+    return address
 
 
 def _build(compiler: _Compiler, source: str, key: str) -> Path:

@@ -50,7 +50,9 @@ def cache_directory() -> Path:
 @functools.cache
 def _absolute(path: str) -> Path:
     """Return an absolute path, fixed at its first use: programs may change their directory."""
-    return Path(path).absolute()
+    with contextlib.suppress(FileNotFoundError):  # the present folder was removed
+        return Path(path).absolute()
+    return Path(path)
 
 
 def trusted_directory() -> Path:

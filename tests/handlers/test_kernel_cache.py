@@ -109,6 +109,17 @@ def test_a_home_that_is_not_there_is_no_folder_called_tilde(tmp_path, monkeypatc
     assert os.listdir() == []
 
 
+def test_no_folder_is_relative_to_a_present_folder_that_was_removed(tmp_path, monkeypatch, caplog):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    (tmp_path / "here").rmdir()
+    monkeypatch.setenv("BRAINSTORM_CACHE_DIR", "no/longer")
+    kernel_cache._warn.cache_clear()
+    assert not list(find_files("a"))
+    trusted_directory()
+    assert "because no/longer is not an absolute path. Set BRAIN" in caplog.text
+
+
 @pytest.mark.parametrize("members", [[], ["somebody"]])
 def test_a_group_of_this_user_alone_is_nobody_else(cache, monkeypatch, members):
     group = SimpleNamespace(gr_name="user", gr_mem=members)

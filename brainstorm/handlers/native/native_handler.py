@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from brainstorm.constraints import integer
-from brainstorm.errors import HandlerValidationError, shown
+from brainstorm.errors import HandlerValidationError, MissingDependencyError, shown
 from brainstorm.forks import count_forks
 from brainstorm.handlers import compiler
 from brainstorm.handlers.base_handler import Handler
@@ -188,7 +189,7 @@ class NativeHandler(Lowering, NumpyHandler):
         if lane.is_new and compiler.is_available():
             # All that is not in the cache of kernels is compiled at once, before it runs.
             with self.tracing(runs=False), lane.listing() as wanted:
-                with compiler.collecting(wanted):
+                with compiler.collecting(wanted), contextlib.suppress(MissingDependencyError):
                     prepare()
                 function()
             compiler.compile_all(wanted)
