@@ -36,6 +36,11 @@ def require_class_indices(
         right = (array >= 0) & (array < classes) & (array == np.floor(array))
     expected = f"class indices, whole numbers in [0, {classes})"
     require(layer, port, array, right, expected, remedy)
+    if classes > 2**24:  # float32 has not all of them
+        dtype = layer.handler.dtype
+        expected = f"class indices that {dtype.name} can hold"
+        remedy = "Use a handler with float64, or fewer classes."
+        require(layer, port, array, array.astype(dtype) == array, expected, remedy)
 
 
 def require(

@@ -8,6 +8,7 @@ import pytest
 from brainstorm import layers as bl
 from brainstorm.constraints import number
 from brainstorm.errors import LayerValidationError
+from brainstorm.handlers import NumpyHandler
 from brainstorm.layers.base_layer import Layer
 from brainstorm.structure.architecture import Connection
 from brainstorm.structure.buffer_structure import BufferStructure
@@ -290,6 +291,18 @@ def test_class_indices_probabilities_and_masks(layer, features, expected, advice
     )
     with pytest.raises(LayerValidationError, match=f"^{re.escape(text)}"):
         layer.validate_data(port, array)
+
+
+def test_class_indices_that_would_become_others_are_refused():
+    layer = build_layer(bl.Embedding(2**24 + 4, 1), {"default": ("T", "B", 1)})
+    array = 2**24 + np.arange(-1, 2).reshape(1, 3, 1)
+    text = "expected class indices that float32 can hold, got 16777217 at index (0, 2, 0). Use a h"
+    layer.set_handler(NumpyHandler(np.float32))
+    layer.validate_data("default", array[:, :2])
+    with pytest.raises(LayerValidationError, match=re.escape(text)):
+        layer.validate_data("default", array)
+    layer.set_handler(NumpyHandler(np.float64))
+    layer.validate_data("default", array)
 
 
 class DeclaresTestLayerImpl(Layer):
