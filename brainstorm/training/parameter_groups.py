@@ -7,9 +7,10 @@ the flat arrays after another, and keeps the numbers of all groups in memory.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,17 +82,14 @@ class ParameterGroup(Describable):
         """The paths as a list."""
         return [self.paths] if isinstance(self.paths, str) else list(self.paths)
 
-    def has(self, path: str) -> bool:
-        """Return whether the group names the parameter with this path."""
-        return any(_matches(path, pattern) for pattern in self.patterns)
-
 
 #: Stands for the group of the parameters that are in no group; it is the last.
 _NO_GROUP = ParameterGroup(())
 
 
-def _matches(path: str, pattern: str) -> bool:
-    return fnmatchcase(path, pattern) or fnmatchcase(path.partition(".")[0], pattern)
+def _matching(pattern: str, paths: Sequence[str]) -> list[str]:
+    match = re.compile(translate(pattern)).match
+    return [path for path in paths if match(path) or match(path.partition(".")[0])]
 
 
 def checked_groups(stepper: Any, groups: Sequence[ParameterGroup]) -> list[ParameterGroup]:
@@ -197,7 +195,8 @@ class GroupedParameters:
 
     def _divide(self, weights: Mapping[str, Array]) -> None:
         """Find the parts, given the weights of each parameter."""
-        parts = find_parts(self._groups, self._places, weights, self._shared)
+        owners = find_owners(self._groups, [path for path, _ in self._places], self._shared)
+        parts = find_parts(owners, self._places, weights)
         if self._learns and parts and all(self._groups[part.group].frozen for part in parts):
             raise TrainingError(
                 "ParameterGroup, frozen: expected parameters to train, got none: all are in frozen "
@@ -210,8 +209,8 @@ class GroupedParameters:
             self._handler.set_from_numpy(self.memory_of_parts, each.ravel())
         kept = {
             path.partition(".")[0]
-            for path, _ in self._places
-            if next((g for g in self._groups if g.has(path)), _NO_GROUP).keep_statistics
+            for (path, _), owner in zip(self._places, owners, strict=True)
+            if self._groups[owner].keep_statistics
         }
         self._keeps = [
             not kept.isdisjoint({layer.name, *self._shared[layer.name]})
@@ -298,45 +297,47 @@ def _hint(pattern: str, paths: Sequence[str], shared: Mapping[str, set[str]]) ->
     """
     name, _, parameter = pattern.partition(".")
     full = f"{name}.parameters.{parameter}"
-    if any(_matches(path, full) for path in paths):
+    if _matching(full, paths):
         return f" Write {full!r}."
     owners = {owner for layer in shared if fnmatchcase(layer, name) for owner in shared[layer]}
     those = " and ".join(map(repr, sorted(owners)))
     return f" It shares those of {those}. Name that instead." if those else ""
 
 
-def find_parts(
-    groups: Sequence[ParameterGroup],
-    places: Sequence[tuple[str, slice]],
-    weights: Mapping[str, Array],
-    shared: Mapping[str, set[str]],
-) -> list[Part]:
-    """Return the parts of the parameters, which are equal in their group and their weights.
+def find_owners(
+    groups: Sequence[ParameterGroup], paths: Sequence[str], shared: Mapping[str, set[str]]
+) -> list[int]:
+    """Return the index of the group of each parameter, or -1.
 
     Raises:
         TrainingError: A path of a group matches no parameter, or all of its parameters are those of
             groups before it.
     """
-    for group in groups:
-        for pattern in group.patterns:
-            if not any(_matches(path, pattern) for path, _ in places):
-                text = unknown("path of a parameter", pattern, sorted(path for path, _ in places))
-                hint = _hint(pattern, [path for path, _ in places], shared)
-                raise TrainingError(f"ParameterGroup({group.paths!r}): {text}{hint}")
-
-    def kind(index: int) -> tuple[Any, ...]:
-        path = places[index][0]
-        number = next((i for i, group in enumerate(groups) if group.has(path)), -1)
-        return (number, *(values[index] for values in weights.values()))
-
-    kinds = [kind(index) for index in range(len(places))]
-    owners = {number for number, *_ in kinds}
+    owners = dict.fromkeys(paths, -1)
     for number, group in enumerate(groups):
-        if group.patterns and number not in owners:
+        named = set[str]()
+        for pattern in group.patterns:
+            matching = _matching(pattern, paths)
+            if not matching:
+                text = unknown("path of a parameter", pattern, sorted(paths))
+                hint = _hint(pattern, paths, shared)
+                raise TrainingError(f"ParameterGroup({group.paths!r}): {text}{hint}")
+            named.update(matching)
+        own = [path for path in named if owners[path] < 0]
+        if named and not own:
             raise TrainingError(
                 f"ParameterGroup({group.paths!r}): expected parameters that no group before it "
                 f"names. A parameter belongs to the first group that names it: put this one first."
             )
+        owners.update(dict.fromkeys(own, number))
+    return list(owners.values())
+
+
+def find_parts(
+    owners: Sequence[int], places: Sequence[tuple[str, slice]], weights: Mapping[str, Array]
+) -> list[Part]:
+    """Return the parts of the parameters, which are equal in their group and their weights."""
+    kinds = list(zip(owners, *weights.values(), strict=True))
     parts = []
     for (number, *_), adjacent in itertools.groupby(range(len(places)), kinds.__getitem__):
         indices = list(adjacent)
