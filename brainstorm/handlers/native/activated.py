@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from brainstorm.handlers.base_activations import activation_formula
-from brainstorm.handlers.native.lane import Lane
+from brainstorm.handlers.native.lane import MANY_SUMMANDS, Lane
 from brainstorm.handlers.native.library import UnsupportedError
 from brainstorm.handlers.native.products import ACTIVATIONS, build_affine
 from brainstorm.optree import Formula, formula
@@ -49,11 +49,12 @@ def affine(lane: Lane, a: Array, b: Array, bias: Array, out: Array, activation: 
     """Return the calls for ``out = activation(a @ b.T + bias)``.
 
     For one row, the time is that of reading b once; oneDNN's product takes about twice as long
-    (measured).
+    (measured). For one column of many summands, see `MANY_SUMMANDS`.
     """
-    if len(a) == 1:
+    row = out[0] if len(a) == 1 else out[:, 0]
+    if len(a) == 1 or (len(b) == 1 and a.shape[1] >= MANY_SUMMANDS):
         with contextlib.suppress(UnsupportedError):
-            return lane.compute(_affine_row(activation), [a, b, bias], [out[0]])
+            return lane.compute(_affine_row(activation), [a, b, bias], [row])
     return _affine_rows(lane, a=a, b=b, bias=bias, out=out, activation=activation)
 
 

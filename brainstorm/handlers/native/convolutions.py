@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from brainstorm.handlers.native.calls import Call
+from brainstorm.handlers.native.lane import MANY_SUMMANDS, Lane
 from brainstorm.handlers.native.library import UnsupportedError
 from brainstorm.handlers.native.primitives import (
     ANY,
@@ -34,7 +35,7 @@ from brainstorm.handlers.native.primitives import (
     Primitives,
     check_arrays,
 )
-from brainstorm.handlers.native.products import ACTIVATIONS, build_dot
+from brainstorm.handlers.native.products import ACTIVATIONS
 from brainstorm.handlers.numpy_convolution import Windows
 from brainstorm.handlers.numpy_memory import address_of
 from brainstorm.utils import Array
@@ -134,7 +135,7 @@ def build_forward(
 
 
 def build_backward(
-    primitives: Primitives, inputs: Array | None, weights: Array, in_deltas: Array | None,
+    primitives: Lane, inputs: Array | None, weights: Array, in_deltas: Array | None,
     out_deltas: Array, weight_deltas: Array | None, bias_deltas: Array | None,
     add_gradients: bool, add_in_deltas: bool, **windows_of: Any,
 ) -> list[Call]:  # fmt: skip
@@ -146,14 +147,23 @@ def build_backward(
     windows = Windows.of(weights.shape[1:-1], out_deltas, **windows_of)
     calls = []
     if weight_deltas is not None:
-        arrays = inputs, out_deltas, weight_deltas, bias_deltas
-        calls += _fastest(primitives, _gradients, (windows, add_gradients), *arrays)
+        for part in _few_pixels(inputs, out_deltas):
+            arrays = *part, weight_deltas, bias_deltas
+            calls += _fastest(primitives, _gradients, (windows, add_gradients), *arrays)
+            add_gradients = True
     elif bias_deltas is not None:
         calls += _bias_gradient(primitives, out_deltas, bias_deltas, add_gradients)
     if in_deltas is not None:
         options = windows, add_in_deltas
         calls += _fastest(primitives, _data, options, weights, out_deltas, in_deltas)
     return calls
+
+
+def _few_pixels(images: Any, deltas: Array) -> Iterator[tuple[Array, Array]]:
+    """Yield parts of a batch with not too many summands for a gradient, see `MANY_SUMMANDS`."""
+    most = max(1, MANY_SUMMANDS // max(1, math.prod(deltas.shape[1:-1])))
+    for first in range(0, max(1, len(deltas)), most):
+        yield images[first : first + most], deltas[first : first + most]
 
 
 def _fastest(primitives: Primitives, build: Callable[..., list[Call]], options: tuple[Any, ...],
@@ -237,13 +247,11 @@ def _data(primitives: Primitives, is_half: bool, windows: Windows, add: bool, we
     return [*calls, primitives.copy(found, target, add)] if add else calls
 
 
-def _bias_gradient(
-    primitives: Primitives, out_deltas: Array, bias_deltas: Array, add: bool
-) -> list[Call]:
+def _bias_gradient(lane: Lane, out_deltas: Array, bias_deltas: Array, add: bool) -> list[Call]:
     """Sum the rows by a product with ones."""
     rows = out_deltas.reshape(-1, out_deltas.shape[-1])
-    ones = primitives.kept(("ones", len(rows)), lambda: np.ones((1, len(rows)), np.float32))
-    calls = build_dot(primitives, ones, rows, bias_deltas.reshape(1, -1), False, False, add)
+    ones = lane.kept(("ones", len(rows)), lambda: np.ones((1, len(rows)), np.float32))
+    calls = lane.product(ones, rows, bias_deltas.reshape(1, -1), add)
     calls[-1].keep = (*calls[-1].keep, ones)
     return calls
 

@@ -19,9 +19,17 @@ from brainstorm.handlers.native.primitives import Primitives
 from brainstorm.handlers.native.products import build_product
 from brainstorm.handlers.native.programs import NativeExecutor, numpy_calls
 from brainstorm.handlers.numpy_memory import raise_out_of_memory, reserved
-from brainstorm.optree import Formula, Program, Step
+from brainstorm.optree import Formula, Program, Step, formula
+from brainstorm.optree import functions as fn
 from brainstorm.optree.stages import NotRenderableError
 from brainstorm.utils import Array
+
+#: Number of summands from which products of one row, or one column, are formulas. oneDNN adds them
+#: one after the other in float32: of positive numbers, so many have a relative error of 2e-5, and
+#: ten million one of 1e-2 (measured without AVX-512).
+MANY_SUMMANDS = 2**17
+
+_row_times_matrix = formula(lambda a, b: fn.sum(a * b, 0, False))
 
 
 class Lane(Primitives):
@@ -117,18 +125,36 @@ class Lane(Primitives):
     # -- op-trees ----------------------------------------------------------------------------
 
     def compute(
-        self, formula: Formula, inputs: Sequence[Array], outputs: Sequence[Array]
+        self,
+        formula: Formula,
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        add: bool = False,
     ) -> list[Any]:
-        """Return the call that computes a formula.
+        """Return the call that computes a formula, or adds it.
 
         Raises:
             UnsupportedError: There is no kernel for it.
         """
-        flags = (False,) * len(outputs)
+        flags = (add,) * len(outputs)
         calls = self.memo.program(formula.program(*inputs), inputs, outputs, flags)
         if calls is None:
             raise UnsupportedError("there is no kernel for the formula")
         return calls
+
+    def product(self, a: Array, b: Array, out: Array, add: bool = False) -> list[Any]:
+        """Return the calls for ``out (+)= a @ b`` of matrices, or of stacks.
+
+        Raises:
+            UnsupportedError: See `build_product`.
+        """
+        fits = a.ndim == 2 and out.dtype == np.float32 and a.shape[1:] == b.shape[:1]
+        if fits and a.shape[1] >= MANY_SUMMANDS and 1 in out.shape == (len(a), b.shape[1]):
+            if len(a) > 1:
+                a, b, out = b.T, a.T, out.T
+            with contextlib.suppress(UnsupportedError):
+                return self.compute(_row_times_matrix, [a[0][:, None], b], [out[0]], add)
+        return build_product(self, a, b, out, add)
 
     def _make_executor(self, program: Program) -> NativeExecutor | None:
         workspace = functools.partial(Lane.workspace, self, "formulas")
@@ -145,7 +171,7 @@ class Lane(Primitives):
         """Return the calls of a step of a program that is not a loop."""
         if step.operator.name == "dot":
             with contextlib.suppress(UnsupportedError):
-                return build_product(self, *arrays)
+                return self.product(*arrays)
         return numpy_calls(step, *arrays)
 
     def _build(self, executor: NativeExecutor, *given: Any) -> list[Any] | None:

@@ -42,6 +42,12 @@ def is_available() -> bool:
 FEWEST_STEPS = 4
 
 
+def _dot(
+    lane: Lane, a: Array, b: Array, out: Array, transa: bool, transb: bool, add: bool
+) -> list[Any]:
+    return lane.product(a.T if transa else a, b.T if transb else b, out, add)
+
+
 class NativeHandler(Lowering, NumpyHandler):
     """Handler for NumPy arrays that computes with oneDNN and with C, compiled when needed.
 
@@ -226,8 +232,8 @@ class NativeHandler(Lowering, NumpyHandler):
 
     # -- products ----------------------------------------------------------------------------
 
-    dot_mm = lowered("dot_mm", functools.partial(products.build_dot, add=False))
-    dot_add_mm = lowered("dot_add_mm", functools.partial(products.build_dot, add=True))
+    dot_mm = lowered("dot_mm", functools.partial(_dot, add=False))
+    dot_add_mm = lowered("dot_add_mm", functools.partial(_dot, add=True))
     batched_dot_mm = lowered("batched_dot_mm", products.build_batched)
     pack_m = lowered("pack_m", packed_products.build_pack)
     dot_add_packed = lowered("dot_add_packed", packed_products.build_packed)

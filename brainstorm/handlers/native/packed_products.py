@@ -52,9 +52,10 @@ def build_pack(lane: Lane, b: Array, transb: bool) -> list[Any]:
 
 def build_packed(lane: Lane, a: Array, b: Array, out: Array, transb: bool) -> list[Any]:
     """Return the calls for ``out += a @ b``, with the content of b when it was packed."""
-    packed = lane.packed.get(_place(b.T if transb else b))
+    b = b.T if transb else b
+    packed = lane.packed.get(_place(b))
     if packed is None:
-        return products.build_dot(lane, a, b, out, False, transb, add=True)
+        return lane.product(a, b, out, add=True)
     return packed.product(lane, a, out)
 
 

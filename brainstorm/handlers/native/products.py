@@ -107,13 +107,6 @@ def _code_for_products(library: Library, is_half: bool, size: int = 64) -> str:
     return matmul(lane, dict.fromkeys((SRC, WEIGHTS, DST), layout)).implementation
 
 
-def build_dot(
-    primitives: Primitives, a: Array, b: Array, out: Array, transa: bool, transb: bool, add: bool
-) -> list[Call]:
-    """Return the calls for ``out (+)= a @ b``."""
-    return build_product(primitives, a.T if transa else a, b.T if transb else b, out, add)
-
-
 def build_affine(
     primitives: Primitives, a: Array, b: Array, bias: Array, out: Array, activation: str
 ) -> list[Call]:

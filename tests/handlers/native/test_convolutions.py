@@ -52,6 +52,22 @@ def test_weights_are_copied_into_the_layout_that_each_convolution_has_chosen(nat
     assert len(copies) == 3
 
 
+@pytest.mark.parametrize("with_weights", [True, False])
+@pytest.mark.parametrize("add", [False, True])
+def test_gradients_of_many_pixels(native, with_weights, add, rng):
+    """They are added for some images at a time: the library adds them one after the other."""
+    x, dy = (rng.random((15, 256, 256, n), np.float32) for n in (1, 2))
+    weights = np.ones((2, 1, 1, 1), np.float32)
+    dw, db = (np.full(shape, 3, np.float32) for shape in (weights.shape, (2,)))
+    native.conv2d_backward_batch(
+        x, weights, 0, (1, 1), None, dy, dw if with_weights else None, db, add_gradients=add
+    )
+    exact = dy.astype(float)
+    np.testing.assert_allclose(db, exact.sum((0, 1, 2)) + 3 * add, 1e-5)
+    if with_weights:
+        np.testing.assert_allclose(dw[:, 0, 0, 0], (exact * x).sum((0, 1, 2)) + 3 * add, 1e-5)
+
+
 @pytest.mark.parametrize("precision", ["native", "half"])
 @pytest.mark.parametrize("where", ["inputs", "weights", "bias"])
 @pytest.mark.parametrize("channels", [(1, 4), (3, 5), (16, 32)], ids=str)

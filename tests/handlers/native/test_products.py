@@ -124,6 +124,21 @@ def test_what_numpy_does(native, case):
 
 
 @also_without
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 3), (3, 1), (2, 2)])
+def test_many_positive_summands(native, rows, columns, rng):
+    """As of gradients of one unit for a million rows."""
+    a, b = (rng.random((2**20, n), np.float32) for n in (rows, columns))
+    out, expected = np.ones((rows, columns), np.float32), a.T.astype(float) @ b
+    native.dot_mm(a, b, out, transa=True)
+    np.testing.assert_allclose(out, expected, 1e-5)
+    native.dot_add_mm(a, b, out, transa=True)
+    np.testing.assert_allclose(out, 2 * expected, 1e-5)
+    if columns == 1:
+        native.affine_mm(a.T, b.T, np.full(1, 0.5, np.float32), out, "linear")
+        np.testing.assert_allclose(out, expected + 0.5, 1e-5)
+
+
+@also_without
 def test_affine(native):
     rng = np.random.default_rng(1)
     for activation in native.activations:
