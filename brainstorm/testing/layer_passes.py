@@ -45,6 +45,27 @@ def run_passes(
     return {path: harness.get(path) for path in targets}
 
 
+def all_results(
+    harness: LayerHarness, values: Values, out_deltas: Values, anew: bool = True
+) -> Values:
+    """Return the buffers that both passes write, and the outputs outside of training."""
+    found = results(harness, values, out_deltas, anew)
+    harness.forward(values, training_pass=False, anew=False)
+    return found | {f"{p} outside of training": harness.get(p) for p in harness.paths("outputs")}
+
+
+def results(harness: LayerHarness, values: Values, out_deltas: Values, anew: bool = True) -> Values:
+    """Return the buffers that both passes write."""
+    found = run_passes(harness, values, out_deltas, anew=anew)
+    return found | {path: harness.get(path) for path in harness.paths("outputs")}
+
+
+def inferred(harness: LayerHarness, values: Values, out_deltas: Values) -> Values:
+    """Return the outputs outside training."""
+    harness.forward(values, training_pass=False)
+    return {path: harness.get(path) for path in harness.paths("outputs")}
+
+
 def check_buffer(harness: LayerHarness, path: str, got: np.ndarray, expected: np.ndarray) -> None:
     """Compare; a violation names the property that is being checked."""
     check_close(f"{harness.where()}, {path}", got, expected, *_tolerances(harness))

@@ -19,12 +19,15 @@ from brainstorm.handlers.base_handler import Handler
 from brainstorm.layers.base_layer import Layer
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.testing.gradients import PropertyError
-from brainstorm.testing.layer_harness import LayerHarness, Source, Values
+from brainstorm.testing.layer_harness import LayerHarness, Source
 from brainstorm.testing.layer_neighbours import build_layer
 from brainstorm.testing.layer_passes import (
+    all_results,
     check_buffer,
     compare_all_with_differences,
     draw,
+    inferred,
+    results,
     run_passes,
 )
 from brainstorm.testing.properties import Properties, chosen
@@ -93,22 +96,28 @@ def check_layer(
 
 @LAYER_PROPERTIES
 def equal_passes_give_equal_outputs(harness: LayerHarness, seed: int) -> None:
-    """In training too: random numbers come from streams of the layer's own."""
+    """In training and otherwise, whatever was in between: a layer remembers only in buffers.
+
+    Random numbers come from streams of the layer's own.
+    """
     _, values, _ = draw(harness, seed)
-    outputs = harness.paths("outputs")
-    first: Values = {}
-    for anew in (True, False):
+    first: dict[tuple[str, bool], np.ndarray] = {}
+    for training_pass in (True, False, True, False):
         harness.spoil(harness.paths("outputs", "internals"), 0.5)
-        if not anew:
+        if first:
             harness.restore_generators()
-        harness.forward(values, anew=anew)
-        for path in outputs:
+        harness.forward(values, training_pass, anew=not first)
+        for path in harness.paths("outputs"):
             got = harness.get(path)
-            if not np.array_equal(first.setdefault(path, got), got, equal_nan=True):
+            if not np.array_equal(
+                first.setdefault((path, training_pass), got), got, equal_nan=True
+            ):
+                when = "" if training_pass else " outside of training"
                 raise PropertyError(
-                    f"{harness.where()}, {path}: two forward passes over "
+                    f"{harness.where()}, {path}: two forward passes{when} over "
                     f"the same inputs, parameters and memory, from the same random state, differ. "
-                    f"Keep nothing outside of buffers. {OWN_STREAM}"
+                    f"Keep nothing outside of buffers; what later passes need is an internal with "
+                    f"persistent=True. {OWN_STREAM}"
                 )
 
 
@@ -128,21 +137,40 @@ def nothing_depends_on_what_was_in_memory(harness: LayerHarness, seed: int) -> N
 
 @LAYER_PROPERTIES
 def what_is_read_is_not_changed(harness: LayerHarness, seed: int) -> None:
-    """Inputs, parameters and context by both passes, outputs by the backward pass.
+    """Inputs, parameters and context by all passes, outputs by the backward pass.
 
-    Running statistics outside of training.
+    Gradients that are declared as not computed; running statistics outside of training.
     """
     _, values, out_deltas = draw(harness, seed)
-    harness.forward(values)
-    outputs = {path: harness.get(path) for path in harness.paths("outputs")}
-    run_passes(harness, values, out_deltas)
     persistent = harness.persistent_paths
-    for path, expected in {**values, **outputs}.items():
-        if path not in persistent:
-            check_buffer(harness, path, harness.get(path), expected)
+    fixed = {path: array for path, array in values.items() if path not in persistent}
+    harness.load(dict.fromkeys(harness.paths("gradients"), np.zeros(())))
+    harness.forward(values)
+    paths = harness.paths("outputs", "gradients")
+    outputs = {p: harness.get(p) for p in paths if p not in harness.gradient_paths}
+    run_passes(harness, values, out_deltas)
+    for path, expected in {**fixed, **outputs}.items():
+        check_buffer(harness, path, harness.get(path), expected)
     harness.forward(values, training_pass=False)
-    for path in () if harness.layer.has_stats else persistent:
-        check_buffer(harness, path, harness.get(path), values[path])
+    for path, expected in (fixed if harness.layer.has_stats else values).items():
+        check_buffer(harness, path, harness.get(path), expected)
+
+
+@LAYER_PROPERTIES
+def forward_passes_leave_what_is_for_the_backward_pass(harness: LayerHarness, seed: int) -> None:
+    """Deltas, gradients and backward-only internals, whose memory others may use until then."""
+    _, values, _ = draw(harness, seed)
+    paths = harness.paths("input_deltas", "output_deltas", "gradients")
+    paths += harness.backward_only_paths
+    for training_pass in (True, False):
+        harness.spoil(paths, 0.5)
+        harness.forward(values, training_pass)
+        for path in paths:
+            if not np.all(harness.get(path) == 0.5):
+                raise PropertyError(
+                    f"{harness.where()}, {path}: the forward pass writes to it, whose memory other "
+                    f"layers may use until the backward pass. Declare an internal for its values."
+                )
 
 
 @LAYER_PROPERTIES
@@ -258,10 +286,10 @@ def _not_traced(harness: LayerHarness, seed: int) -> str:
     """Return the difference between a trace and the passes; '' if nothing was found."""
     rnd, values, out_deltas = draw(harness, seed)
     others = harness.sample(rnd), harness.sample_out_deltas(rnd)
-    _results(harness, values, out_deltas)
-    direct = _results(harness, *others, anew=False)  # with other random numbers
+    all_results(harness, values, out_deltas)
+    direct = all_results(harness, *others, anew=False)  # with other random numbers
     harness.traces, harness.is_changed = [], False
-    _results(harness, values, out_deltas)
+    all_results(harness, values, out_deltas)
     traces, harness.traces = harness.traces, None
     if reads := [name for trace in traces for name in trace.reads]:
         return f"its passes call {reads[0]}, whose result a replay does not see"
@@ -269,21 +297,13 @@ def _not_traced(harness: LayerHarness, seed: int) -> str:
         return "its passes change a public attribute, which a replay does not"
     harness.replayed = iter(traces)
     try:
-        replayed = _results(harness, *others, anew=False)
+        replayed = all_results(harness, *others, anew=False)
     finally:
         harness.replayed = None
     for path, expected in direct.items():
         if not np.array_equal(replayed[path], expected, equal_nan=True):
             return f"for other inputs, a replay of its passes gives something else in {path}"
     return ""
-
-
-def _results(
-    harness: LayerHarness, values: Values, out_deltas: Values, anew: bool = True
-) -> Values:
-    """Return the buffers that both passes write."""
-    found = run_passes(harness, values, out_deltas, anew=anew)
-    return found | {path: harness.get(path) for path in harness.paths("outputs")}
 
 
 @LAYER_PROPERTIES
@@ -331,7 +351,7 @@ def what_does_not_look_at_time_does_without(harness: LayerHarness, seed: int) ->
     if (alone := harness.without_time) is None:
         return
     _, values, out_deltas = draw(harness, seed)
-    run = _inferred if harness.layer.depends_on_mode else _results
+    run = inferred if harness.layer.depends_on_mode else results
     whole = run(harness, values, out_deltas)
     totals = {path: np.zeros(()) for path in whole if path in harness.gradient_paths}
     with _unless_declared(harness, "time_coupled"):
@@ -357,7 +377,7 @@ def steps_one_by_one_are_those_of_the_sequence(harness: LayerHarness, seed: int)
     if layer.is_over_source:
         return
     _, values, _ = draw(harness, seed)
-    whole = _inferred(harness, values, {})
+    whole = inferred(harness, values, {})
     try:
         for stop in harness.step_by_step(values, (steps + 1) // 2):
             for path, expected in whole.items():
@@ -367,9 +387,3 @@ def steps_one_by_one_are_those_of_the_sequence(harness: LayerHarness, seed: int)
                     check_buffer(harness, path, harness.get(path), expected)
     finally:
         harness.resize(steps, harness.manager.batch_size)
-
-
-def _inferred(harness: LayerHarness, values: Values, out_deltas: Values) -> Values:
-    """Return the outputs outside training."""
-    harness.forward(values, training_pass=False)
-    return {path: harness.get(path) for path in harness.paths("outputs")}

@@ -25,6 +25,7 @@ SAME_OPERATIONS = {
     "equal passes give equal outputs",
     "deltas and gradients are added to",
     "what is read is not changed",
+    "forward passes leave what is for the backward pass",
     "what is not needed backward may be garbage",
     "replay equals direct execution",
     "characteristics tell the truth",

@@ -145,6 +145,36 @@ class KeepsInBackwardOnlyLayerImpl(GainLayerImpl):
         super().backward_pass(buffers)
 
 
+def halves_the_gain_in_evaluation(self, buffers, training_pass=True):
+    GainLayerImpl.forward_pass(self, buffers, training_pass)
+    if not training_pass:
+        self.handler.mult_st(0.5, buffers.parameters.gain, buffers.parameters.gain)
+
+
+def reads_in_evaluation(self, buffers, training_pass=True):
+    GainLayerImpl.forward_pass(self, buffers, training_pass)
+    if not training_pass:
+        self.handler.get_numpy_copy(buffers.outputs.default)
+
+
+class RemembersOutsideOfBuffersLayerImpl(GainLayerImpl):
+    """Keeps what it has learned in training in an array of its own, which no file has."""
+
+    depends_on_mode = True
+
+    def set_handler(self, handler):
+        super().set_handler(handler)
+        self.total = handler.zeros((1, 3))
+
+    def forward_pass(self, buffers, training_pass=True):
+        super().forward_pass(buffers, training_pass)
+        x, y = flatten_time(buffers.inputs.default), flatten_time(buffers.outputs.default)
+        if training_pass:
+            self.handler.add_mv(self.total, x[0:1], self.total)
+        else:
+            self.handler.subtract_mv(y, self.total, y)
+
+
 def takes_steps_for_passes(self, buffers, past):
     Layer.forward_step(self, buffers, past)
     self.handler.add_tt(*[buffers.outputs.default] * 3)
@@ -227,10 +257,13 @@ class ForgetsContextLayerImpl(RecurrentLayerImpl):
 OUTPUT, DELTA, GRADIENT = r"outputs\.default", r"input_deltas\.default", r"gradients\.gain"
 INPUT_DELTAS = "input deltas equal central differences"
 COUPLED = r"\. If that is intended, write `time_coupled = True` into class \w+LayerImpl\.$"
+LEAVE = "forward passes leave what is for the backward pass"
 GARBAGE = "what is not needed backward may be garbage"
 BROKEN = [
     (DrawsFromTheHandler, "equal passes give equal outputs", OUTPUT),
     (DrawsFromAGeneratorLayerImpl, "equal passes give equal outputs", OUTPUT),
+    (RemembersOutsideOfBuffersLayerImpl, "equal passes give equal outputs",
+     f"{OUTPUT}: two forward passes outside of training over .*persistent=True"),
     (WrongDelta, INPUT_DELTAS, DELTA),
     (variant("WrongDeltas", backward=half_from_one_feature_to_another), INPUT_DELTAS, DELTA),
     (variant("KeepsTheFirstT", forward_pass=divides_by_the_first_T), INPUT_DELTAS, DELTA),
@@ -250,6 +283,14 @@ BROKEN = [
     (ChangesInput, "what is read is not changed", r"inputs\.default"),
     (variant("ForgetsTheMode", lambda h, b, y: h.mult_st(0.9, b.internals.mean, b.internals.mean),
              setup=keeps_a_statistic), "what is read is not changed", r"internals\.mean"),
+    (variant("HalvesTheGain", forward_pass=halves_the_gain_in_evaluation),
+     "what is read is not changed", r"parameters\.gain"),
+    (variant("SaysNoGradient", computes_no_gradients_for=("gain",)),
+     "what is read is not changed", GRADIENT),
+    (variant("ForwardInDeltas", lambda h, b, y: h.copy_to(y, b.output_deltas.default)), LEAVE,
+     r"output_deltas\.default: the forward pass writes to it, whose memory other layers may use "
+     r"until the backward pass\. Declare an internal for its values\.$"),
+    (KeepsInBackwardOnlyLayerImpl, LEAVE, r"internals\.kept"),
     (variant("ReadsInputsAfterAll", needs_in_backward=()), GARBAGE, GRADIENT),
     (KeepsInBackwardOnlyLayerImpl, GARBAGE, GRADIENT),
     (CountsCalls, "replay equals direct execution", OUTPUT),
@@ -290,6 +331,8 @@ Reads = variant("Reads", lambda h, b, y: h.get_numpy_copy(b.inputs.default), is_
     ("layer_class", "what"),
     [
         (Reads, "its passes call get_numpy_copy, whose result a replay does not see"),
+        (variant("ReadsInEvaluation", is_traceable=True, forward_pass=reads_in_evaluation),
+         "its passes call get_numpy_copy, whose result a replay does not see"),
         (ChangesItself, "its passes change a public attribute, which a replay does not"),
         (CountsCalls, "for other inputs, a replay of its passes gives something else in "
          "outputs.default"),
@@ -340,8 +383,9 @@ def test_random_numbers_that_are_not_the_layers_own_are_named_as_the_cause():
         "property 'equal passes give equal outputs': layer 'DrawsFromTheHandler' "
         "(DrawsFromTheHandler), T=1, B=1, outputs.default: two forward passes over the same "
         "inputs, parameters and memory, from the same random state, differ. Keep nothing "
-        "outside of buffers. Draw random numbers from a stream of the layer's own: in "
-        "set_handler write self.stream = handler.create_random_stream(self.rnd.child('noise')"
+        "outside of buffers; what later passes need is an internal with persistent=True. Draw "
+        "random numbers from a stream of the layer's own: in set_handler write self.stream = "
+        "handler.create_random_stream(self.rnd.child('noise')"
         ".generate_seed()), and in the pass fill_gaussian(..., stream=self.stream)."
     )
     with refused(text, PropertyError, is_whole=True):
