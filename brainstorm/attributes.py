@@ -1,7 +1,8 @@
 """Which attributes objects of the library may have, so that misspelt ones are refused.
 
 A class has what it or a base of it defines, declares by an annotation or in ``__undescribed__``, or
-sets in a constructor. Names that begin with an underscore, and classes of users, are free.
+sets in a constructor. Names that begin with an underscore are free, and so are those in classes of
+users, except those of methods.
 
 Some classes list names of attributes, such as ``state_names``: `merged_names` adds those of bases.
 """
@@ -33,7 +34,7 @@ def names_set_by(init: Any) -> frozenset[str]:
 
 def check_attribute(cls: Any, name: str, value: Any) -> None:
     """Raise the error of a `Describable` class if its objects cannot have an attribute."""
-    if name.startswith("_") or not cls.__module__.startswith("brainstorm."):
+    if name.startswith("_"):
         return
     if problem := _problem(cls, name, callable(value)):
         raise cls.__argument_error__(f"{cls.__name__}: {problem}")
@@ -42,10 +43,13 @@ def check_attribute(cls: Any, name: str, value: Any) -> None:
 @functools.lru_cache(MOST_KNOWN)
 def _problem(cls: Any, name: str, is_callable: bool) -> str:
     """Return why an attribute cannot be set to something that can be called, or not; or ''."""
-    members = _members(cls)
+    members, is_own = _members(cls), not cls.__module__.startswith("brainstorm.")
     if name in members:
         is_lost = inspect.isfunction(members[name]) and not is_callable
-        return f"{name} is a method: call {name}(...)." if is_lost else ""
+        remedy = "give the attribute another name" if is_own else f"call {name}(...)"
+        return f"{name} is a method: {remedy}." if is_lost else ""
+    if is_own:
+        return ""
     settings, hidden = _settings(cls), cls._merged("__undescribed__")
     if name in settings or name in hidden:
         return ""

@@ -5,11 +5,13 @@ All of them raise a `LayerValidationError`, which names the layer.
 
 from __future__ import annotations
 
+import copy
+import inspect
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from brainstorm.constraints import Constraint
-from brainstorm.errors import StructureValidationError, unknown
+from brainstorm.errors import LayerValidationError, StructureValidationError, unknown
 from brainstorm.layers._times import remedy_for
 from brainstorm.structure.buffer_structure import (
     CONSTANT,
@@ -40,11 +42,19 @@ def check_options(layer: Any) -> None:
 
 
 def check_attribute(layer: Any, name: str, value: Any) -> Any:
-    """Return the new value of an attribute of an existing layer, as it is kept.
+    """Return the new value of an attribute of a layer, as it is kept.
 
-    Options are set if they may be changed. Layers of the library have no other public attributes
-    than those they were made with. Your own may keep something else under the name of an option.
+    Of an existing layer, options are set if they may be changed. Layers of the library have no
+    other public attributes than those they were made with. Your own may keep something else under
+    the name of an option, but nothing under that of a method.
     """
+    is_method = inspect.isfunction(getattr(type(layer), name, None))
+    if is_method and not callable(value) and name not in layer.expected_kwargs:
+        raise LayerValidationError(
+            f"{type(layer).__name__}: {name} is a method: give the attribute another name."
+        )
+    if not layer._is_built:
+        return value
     is_built_in = type(layer).__module__.startswith("brainstorm.")
     is_known = name.startswith("_") or name in vars(layer) or hasattr(type(layer), name)
     is_option = name in layer.expected_kwargs and (is_built_in or not is_known)
@@ -135,7 +145,8 @@ def check_inputs(layer: Any) -> None:
 def checked_structures(layer: Any) -> Any:
     """Return the result of `Layer.setup`, after checking it."""
     try:
-        structures = layer.setup(layer.kwargs, layer.in_shapes)
+        # Copies: what setup changes would be saved, or be expected of the connections.
+        structures = layer.setup(copy.deepcopy(layer.kwargs), layer.in_shapes.copy())
     except StructureValidationError as error:
         raise layer.fail(f"setup: {error}") from error
     kinds = ("outputs", "parameters", "internals")

@@ -145,9 +145,7 @@ class Layer(Traceable):
         self._is_built = True
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if self._is_built:
-            value = _declarations.check_attribute(self, name, value)
-        super().__setattr__(name, value)
+        super().__setattr__(name, _declarations.check_attribute(self, name, value))
 
     def _set_up(self) -> None:
         """Set the structures from `setup`, and derive whether the layer couples time steps."""

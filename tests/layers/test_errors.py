@@ -14,6 +14,7 @@ from brainstorm.structure.architecture import Connection
 from brainstorm.structure.buffer_structure import BufferStructure
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.testing import build_layer
+from tests.trainings import refused
 
 VECTOR, IMAGE, CUBE = (3,), (4, 28, 1), (4, 4, 4, 2)
 CLASSES, PAIR = {"default": (3,), "targets": (1,)}, {"inputs_1": (3,), "inputs_2": (3,)}
@@ -335,6 +336,32 @@ def test_what_setup_declares(declared, match):
     layer = ConstructionWrapper.create(DeclaresTestLayerImpl, declared=declared)
     with pytest.raises(LayerValidationError, match=rf"layer 'DeclaresTest' \(.*\): {match}"):
         build_layer(layer, {"default": ("T", "B", *VECTOR)})
+
+
+class TakesOptionsTestLayerImpl(Layer):
+    expected_kwargs = {"sizes", "factor"}
+
+    def setup(self, kwargs, in_shapes):
+        kwargs["sizes"].append(kwargs.pop("factor"))
+        return {"default": in_shapes.pop("default")}, {}, {}
+
+
+def test_setup_may_change_what_it_gets():
+    options = {"sizes": [2], "factor": 3}
+    create = ConstructionWrapper.create(TakesOptionsTestLayerImpl, **options)
+    layer = build_layer(create, {"default": ("T", "B", *VECTOR)})
+    assert layer.kwargs == {"sizes": [2], "factor": 3} == options
+    assert list(layer.in_shapes) == ["default"]
+
+
+def test_an_attribute_cannot_take_the_name_of_a_method():
+    def setup(self, kwargs, in_shapes):
+        self.overwrites = True
+
+    own = type("NamesTestLayerImpl", (Layer,), {"setup": setup})
+    text = "NamesTestLayerImpl: overwrites is a method: give the attribute another name."
+    with refused(text, LayerValidationError, is_whole=True):
+        build_layer(ConstructionWrapper.create(own), {"default": ("T", "B", *VECTOR)})
 
 
 @pytest.mark.parametrize(
