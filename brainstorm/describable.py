@@ -158,15 +158,15 @@ class Describable:
     def _check_complete(self) -> None:
         """Raise an error if an attribute that a constructor keeps is missing."""
         kind, attributes = type(self), _attributes(self)
-        constructors = (vars(cls).get("__init__") for cls in kind.__mro__)
-        for init in filter(inspect.isfunction, constructors):
+        for init in filter(inspect.isfunction, (vars(c).get("__init__") for c in kind.__mro__)):
             for name in argument_names(init):
                 is_there = name in attributes or isinstance(getattr(kind, name, None), property)
                 if name in names_set_by(init) and not is_there:
-                    raise DescriptionError(
-                        f"a {kind.__name__} cannot be made without {name!r}. "
-                        f"get_description of one shows what belongs into it."
-                    )
+                    remedy = "get_description of one shows what belongs into it."
+                    if name in kind._merged("__undescribed__"):
+                        remedy = "It is in __undescribed__, perhaps of a base class: rename it."
+                    what = f"a {kind.__name__} cannot be made without {name!r}"
+                    raise DescriptionError(f"{what}. {remedy}")
 
     @classmethod
     def _check_attribute(cls, name: str, hidden: Container[str]) -> None:

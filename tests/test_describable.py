@@ -20,6 +20,7 @@ from brainstorm.registry import Registry
 from brainstorm.structure import UniquelyNamed
 from brainstorm.testing import LayerHarness, build_layer
 from tests import test_arguments
+from tests.trainings import refused
 
 
 class Animal(Describable):
@@ -275,6 +276,17 @@ def test_values_on_the_class_and_names_may_be_set():
 def test_a_description_of_what_no_constructor_makes(description, text):
     with pytest.raises(DescriptionError, match=f"^{text}"):
         create_from_description(description)
+
+
+def test_a_name_of_a_base_class_for_an_argument_is_told():
+    class Periodic(ba.SgdStepper):
+        def __init__(self, steps=5):
+            super().__init__()
+            self.steps = steps
+
+    text = "a Periodic cannot be made without 'steps'. It is in __undescribed__, perhaps of a base"
+    with refused(text, DescriptionError):
+        create_from_description(get_description(Periodic()))
 
 
 #: All public classes with a description; it does not have the run of an InfoUpdater.

@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import ValidationError, shown
-from brainstorm.handlers import NumpyHandler
+from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.randomness import RandomState
 from brainstorm.testing.gradients import PropertyError
 from brainstorm.testing.properties import Properties
 from brainstorm.testing.traced import difference, find_reads, tell_could_be_traced
 from brainstorm.utils import product
-from brainstorm.value_modifiers import GradientModifier, ValueModifier, apply_to_gradient
+from brainstorm.value_modifiers import GradientModifier, ValueModifier
 
 #: Number of elements of other memory on both sides of the arrays.
 MARGIN = 16
@@ -72,7 +73,7 @@ class _Harness:
     checking = ""  # the name of the property that is being checked
 
     def __init__(self, modifier: Any, shape: tuple[int, ...], handler: Handler, seed: int) -> None:
-        self.modifier, self.handler, self.seed = modifier, handler, seed
+        self.modifier, self.shape, self.handler, self.seed = modifier, shape, handler, seed
         size = product(shape)
         names = ("parameters", "gradients")
         self.memory = {name: handler.allocate((size + 2 * MARGIN,)) for name in names}
@@ -84,10 +85,13 @@ class _Harness:
 
     def copy(self) -> Any:
         """Return a copy of the modifier, with its random numbers at their start."""
-        copied = copy.deepcopy(self.modifier)
-        copied.layer_name, copied.view_name = "Layer", "parameter"
-        copied.rnd = RandomState(self.seed)
-        return copied
+        return self.placed(copy.deepcopy(self.modifier), RandomState(self.seed))
+
+    def placed(self, modifier: Any, rnd: RandomState) -> Any:
+        """Return a modifier that is told its place, with random numbers."""
+        modifier.layer_name, modifier.view_name = "Layer", "parameter"
+        modifier.rnd = rnd
+        return modifier
 
     def load(self, number: int) -> None:
         """Fill the memory with random numbers from a seed."""
@@ -97,8 +101,10 @@ class _Harness:
 
     def call(self, modifier: Any) -> None:
         """Call a modifier on the arrays."""
-        gradients = self.arrays[self.modified]
-        apply_to_gradient(modifier, self.handler, self.arrays["parameters"], gradients)
+        is_pair = isinstance(modifier, GradientModifier)
+        arrays = self.arrays.values() if is_pair else [self.arrays["parameters"]]
+        if (result := modifier(self.handler, *arrays)) is not None:
+            self.fail(f"expected it to change the array in place, got {shown(result)} from a call.")
 
     @property
     def result(self) -> np.ndarray:
@@ -193,3 +199,42 @@ def shape_and_dtype_stay(harness: _Harness) -> None:
     harness.call(harness.copy())
     if looks() != before:
         harness.fail(f"expected {before}, got {looks()}")
+
+
+@MODIFIER_PROPERTIES
+def a_description_continues_exactly(harness: _Harness) -> None:
+    """So does a network from a file, with the states of ``modifier.rnd`` and of the handler."""
+    modifier, stream = harness.copy(), harness.handler.stream
+    for number in range(CALLS // 2):
+        harness.load(number)
+        harness.call(modifier)
+    other = create_from_description(get_description(modifier))
+    harness.placed(other, copy.deepcopy(modifier.rnd))
+    for number in range(CALLS // 2, CALLS):
+        state, results = stream.get_state(), []
+        for each in (modifier, other):
+            stream.set_state(state)
+            harness.load(number)
+            try:
+                harness.call(each)
+            except Exception as error:
+                harness.fail(
+                    f"one from its description raises {type(error).__name__}: {error} Arrays come "
+                    f"back as lists: use np.asarray."
+                )
+            results.append(harness.result)
+        if text := difference(*reversed(results)):
+            harness.fail(
+                f"call {number + 1}, {harness.modified}{text}, by one from its description. What "
+                f"a call leaves for the next belongs into attributes that are numbers, and random "
+                f"numbers come from fill_gaussian, without a stream, or self.rnd."
+            )
+
+
+@MODIFIER_PROPERTIES
+def only_operations_of_the_handler_touch_arrays(harness: _Harness) -> None:
+    """Arrays on other devices have no arithmetic; a `DebugHandler` raises the error."""
+    handler = DebugHandler(harness.handler)
+    checked = _Harness(harness.modifier, harness.shape, handler, harness.seed)
+    checked.load(0)
+    checked.call(checked.copy())

@@ -15,7 +15,7 @@ import numpy as np
 from brainstorm.constraints import Constraint
 from brainstorm.describable import create_from_description, get_description
 from brainstorm.errors import ValidationError, shown
-from brainstorm.handlers import NumpyHandler
+from brainstorm.handlers import DebugHandler, NumpyHandler
 from brainstorm.handlers.base_handler import Handler
 from brainstorm.handlers.traces import replays_are_enabled
 from brainstorm.initializers import Gaussian
@@ -82,6 +82,7 @@ class _Harness:
     def __init__(self, stepper: TrainingStepper, handler: Handler, seed: int) -> None:
         self.stepper, self.handler, self.seed = stepper, handler, seed
         self.name = type(stepper).__name__
+        self.first_number = handler.stream.get_state()
         rnd = np.random.RandomState(seed)
         self.steps = [
             (
@@ -107,7 +108,8 @@ class _Harness:
         return net
 
     def start(self, stepper: Any) -> Network:
-        """Return a network on which a stepper was started."""
+        """Return a network on which a stepper was started; random numbers begin anew."""
+        self.handler.stream.set_state(self.first_number)
         net = self.network()
         stepper.start(net)
         return net
@@ -147,6 +149,14 @@ def _another(value: float, allowed: Constraint, rnd: np.random.RandomState) -> f
 
 
 # -- the properties ------------------------------------------------------------------------------
+
+
+@STEPPER_PROPERTIES
+def equal_trainings_are_equal(harness: _Harness) -> None:
+    """Random numbers are those of the handler, whose state is saved with a run."""
+    first, second = _direct_course(harness), _direct_course(harness)
+    if text := harness.find_difference(second, first):
+        harness.fail(f"{text}, in a second training. Draw by fill_gaussian, without a stream.")
 
 
 @STEPPER_PROPERTIES
@@ -208,6 +218,26 @@ def parameters_stay_finite(harness: _Harness) -> None:
 
 
 @STEPPER_PROPERTIES
+def steps_change_parameters(harness: _Harness) -> None:
+    """Unless the stepper does not learn."""
+    first, *_, last = _direct_course(harness)
+    if harness.stepper.learns and np.array_equal(first["parameters"], last["parameters"]):
+        harness.fail(
+            "the parameters stay as they are. A step of its own calls do_passes, which computes "
+            "the gradients, and finish_update, which calls update."
+        )
+
+
+@STEPPER_PROPERTIES
+def only_operations_of_the_handler_touch_arrays(harness: _Harness) -> None:
+    """Arrays on other devices have no arithmetic; a `DebugHandler` raises the error."""
+    checked = _Harness(harness.stepper, DebugHandler(harness.handler), harness.seed)
+    stepper = checked.copy()
+    checked.start(stepper)
+    checked.train(stepper, 0, 2)
+
+
+@STEPPER_PROPERTIES
 def a_state_continues_exactly(harness: _Harness) -> None:
     """What `get_state` returns, with the parameters, leads to what comes without interruption.
 
@@ -219,13 +249,17 @@ def a_state_continues_exactly(harness: _Harness) -> None:
     before = harness.start(stepper)
     harness.train(stepper, 0, INTERRUPTED)
     other.set_state(stepper.get_state())
+    next_number = harness.handler.stream.get_state()
     net = harness.network()
     harness.handler.set_from_numpy(net.buffer.parameters, before.get("parameters"))
     other.start(net)
     for how, continued in (("after set_state", other), ("of a copy", copy.deepcopy(stepper))):
+        continued.handler.stream.set_state(next_number)
         rest = harness.train(continued, INTERRUPTED)
         if text := harness.find_difference(rest, expected[INTERRUPTED:], INTERRUPTED):
-            harness.fail(f"{text}, {how}")
+            harness.fail(
+                f"{text}, {how}. What steps leave for later ones belongs into state_names."
+            )
 
 
 @STEPPER_PROPERTIES

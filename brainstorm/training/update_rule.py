@@ -83,6 +83,17 @@ class UpdateRule(Traceable, KeptState, Describable):
     _holder: Any = None  # the handler of the state
     _rows = slice(None)  # of the flat arrays; those of a part while that is updated
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        taken = {"steps", *cls.hyperparameters}
+        for attribute in ("state_names", "weight_names", "scratch_names"):
+            names = getattr(cls, attribute)
+            if isinstance(names, str) or not taken.isdisjoint(names):
+                raise TrainingError(
+                    f"{cls.__name__}.{attribute}: expected names such as ('mean',), none of them "
+                    f"{', '.join(sorted(taken))}, got {names!r}."
+                )
+
     @classmethod
     def _merged(cls, attribute: str) -> dict[str, Any]:
         merged = super()._merged(attribute)

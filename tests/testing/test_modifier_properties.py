@@ -40,16 +40,11 @@ def test_parameters_of_one_dimension():
         check_modifier(modifier, shape=(2,))
 
 
-class Noise(ValueModifier):
-    """Draws from a stream of its own."""
-
-    is_traceable = True
-    _stream = None
+class OwnNoise(ValueModifier):
+    """Draws from its random numbers."""
 
     def __call__(self, handler, view):
-        if self._stream is None:
-            self._stream = handler.create_random_stream(self.rnd.generate_seed())
-        handler.fill_gaussian(0.0, 1.0, view, self._stream)
+        handler.set_from_numpy(view, self.rnd.normal(size=view.shape))
 
 
 class CommonNoise(ValueModifier):
@@ -61,8 +56,8 @@ class CommonNoise(ValueModifier):
         handler.fill_gaussian(0.0, 1.0, view)
 
 
-@pytest.mark.parametrize("modifier_class", [Noise, CommonNoise])
-def test_random_numbers_are_the_same_ones_in_a_replay(modifier_class):
+@pytest.mark.parametrize("modifier_class", [OwnNoise, CommonNoise])
+def test_random_numbers_of_modifier_and_handler_are_right(modifier_class):
     check_modifier(modifier_class())
 
 
@@ -119,7 +114,40 @@ class Reshapes(ValueModifier):
             view.shape = view.shape[::-1]
 
 
+class ForeignNoise(ValueModifier):
+    def __call__(self, handler, view):
+        handler.set_from_numpy(view, np.random.normal(size=view.shape))
+
+
+class Average(GradientModifier):
+    """Keeps an array of the handler, which is a list in a file."""
+
+    is_traceable = True
+    _mean = None
+
+    def __call__(self, handler, parameters, gradients):
+        if self._mean is None:
+            self._mean = handler.zeros(gradients.shape)
+        handler.mult_add_st(0.5, gradients, self._mean)
+        handler.copy_to(self._mean, gradients)
+
+
+class HalvesWithNumpy(ValueModifier):
+    def __call__(self, handler, view):
+        view *= 0.5
+
+
+class Returns(ValueModifier):
+    is_traceable = True
+
+    def __call__(self, handler, view):
+        out = handler.zeros(view.shape)
+        handler.mult_st(0.5, view, out)
+        return out
+
+
 REPLAY = "property 'replay equals direct execution'"
+DESCRIPTION = "property 'a description continues exactly'"
 WRITES = "property 'only its array is written'"
 TAKE_OUT = r"Take `is_traceable = True` out of class {name}, which is then called in every step\."
 NUMBERS = r": expected \S+, got \S+ \(\d+ of \d+ elements differ\)"
@@ -133,6 +161,9 @@ BROKEN = [
     (WritesParameters, WRITES, rf"it writes to the flat parameters\[0\]{NUMBERS}"),
     (Reshapes, "property 'shape and dtype stay'",
      r"expected shape \(4, 3\) and dtype float64, got shape \(3, 4\) and dtype float64"),
+    (Returns, REPLAY, r"expected it to change the array in place, got array\(.* from a call\."),
+    (ForeignNoise, DESCRIPTION, rf"call 4, parameters\[0, 0\]{NUMBERS}, by one from .*"),
+    (Average, DESCRIPTION, r"one from its description raises \w+: .* use np.asarray\."),
 ]  # fmt: skip
 
 
@@ -145,7 +176,15 @@ def test_a_broken_modifier_is_found(modifier_class, property, text):
 
 
 def test_every_property_is_broken_by_some_modifier():
-    assert {property.split("'")[1] for _, property, _ in BROKEN} == set(MODIFIER_PROPERTIES)
+    others = {"only operations of the handler touch arrays"}
+    assert {property.split("'")[1] for _, property, _ in BROKEN} == set(
+        MODIFIER_PROPERTIES
+    ) - others
+
+
+def test_a_modifier_that_computes_with_arrays_is_found():
+    with pytest.raises(TypeError, match="'DebugArray'"):
+        check_modifier(HalvesWithNumpy())
 
 
 @pytest.mark.parametrize("base", [HalvesLargeValues, EveryOtherCall, LessEachTime])

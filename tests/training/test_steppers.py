@@ -409,6 +409,13 @@ def test_a_formula_takes_state_and_numbers_in_their_order():
         started(InAnotherOrder())
 
 
+@pytest.mark.parametrize("names", [("steps",), ("learning_rate",), "velocity"])
+def test_names_of_states_are_checked(names):
+    text = "Named.state_names: expected names such as ('mean',), none of them learning_rate, steps"
+    with refused(text, TrainingError):
+        type("Named", (SignStepper,), {"state_names": names})
+
+
 @pytest.mark.parametrize(
     "part",
     [{"accumulation": GradientAccumulation(2)}, {"reducer": SimpleNamespace(is_in_step=True)}],
