@@ -213,6 +213,11 @@ class LayerHarness:
         return [path for path in self.paths("internals") if self._structures[path].persistent]
 
     @property
+    def initial_values(self) -> Values:
+        """What persistent internals begin with."""
+        return {p: np.array(self._structures[p].initial_value) for p in self.persistent_paths}
+
+    @property
     def backward_only_paths(self) -> list[str]:
         """Paths of the internals that are declared for the backward pass only."""
         return [p for p in self.paths("internals") if self._structures[p].is_backward_only]

@@ -234,11 +234,11 @@ def null_deltas_are_left_out(harness: LayerHarness, seed: int) -> None:
 
 @LAYER_PROPERTIES
 def every_output_element_is_written(harness: LayerHarness, seed: int) -> None:
-    """In training and otherwise."""
+    """In training and otherwise, also with the initial values of persistent internals."""
     _, values, _ = draw(harness, seed)
     for training_pass in (True, False):
         harness.spoil(harness.paths("outputs", "internals"), np.nan)
-        harness.forward(values, training_pass)
+        harness.forward({**values, **harness.initial_values}, training_pass)
         for path in harness.paths("outputs"):
             output = harness.get(path)
             check_buffer(harness, path, output, np.nan_to_num(output))

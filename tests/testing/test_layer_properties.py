@@ -130,6 +130,10 @@ def keeps_a_statistic(self, kwargs, in_shapes):
     return outputs, parameters, {**internals, "mean": BufferStructure(1, persistent=True)}
 
 
+def divides_by_the_mean(h, b, y):
+    h.divide_mv(flatten_time(y), b.internals.mean.reshape((1, 1)), flatten_time(y))
+
+
 class KeepsInBackwardOnlyLayerImpl(GainLayerImpl):
     def setup(self, kwargs, in_shapes):
         outputs, parameters, internals = super().setup(kwargs, in_shapes)
@@ -409,6 +413,13 @@ def test_wrong_context_gradient_is_found():
     forgets, handler = create(ForgetsContextLayerImpl, size=2), NumpyHandler(np.float64)
     with pytest.raises(PropertyError, match=r"gradients\.R\[\d, \d\]: expected .*, got "):
         check_layer(forgets, IN_SHAPES, handler=handler)
+
+
+def test_initial_values_of_persistent_internals_that_do_not_work_are_found():
+    layer = create(variant("DividesByZero", divides_by_the_mean, setup=keeps_a_statistic))
+    property, match = "every output element is written", r"outputs\.default.* got -?inf"
+    with np.errstate(divide="ignore"), pytest.raises(PropertyError, match=match):
+        check_layer(layer, IN_SHAPES, handler=NumpyHandler(np.float64), properties=[property])
 
 
 def test_kink_at_one_sample_is_dodged():
