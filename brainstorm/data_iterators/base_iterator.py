@@ -194,7 +194,7 @@ class DataIterator(ShownAsTree, Seedable):
         """Return the state of the random numbers, and what identifies the iterator."""
         return {
             "type": type(self).__name__,
-            "epoch": {name: _plain(getattr(self, name)) for name in self.identity},
+            "identity": {name: _plain(getattr(self, name)) for name in self.identity},
             "rnd": self.rnd.__getstate__(),
         }
 
@@ -208,7 +208,7 @@ class DataIterator(ShownAsTree, Seedable):
             raise self._fail(
                 f"expected a {state['type']}, as in the run that is continued. {_OTHERS}"
             )
-        saved = state["epoch"]
+        saved = state["identity" if "identity" in state else "epoch"]  # its name in older files
         for name in self.identity:
             value, expected = _plain(getattr(self, name)), saved.get(name)
             if name in saved and value != expected:  # older files lack some names
@@ -317,7 +317,7 @@ class Wrapper(DataIterator):
     def get_state(self) -> dict[str, Any]:
         drawn = {} if self._drawn_from is None else {"drawn_from": self._drawn_from}
         state = {**super().get_state(), **drawn, "iter": self.iter.get_state()}
-        del state["epoch"]["length"]  # the wrapped iterator's
+        del state["identity"]["length"]  # the wrapped iterator's
         return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:

@@ -146,8 +146,8 @@ class Prefetch(Wrapper):
 def _with_options(state: Mapping[str, Any], present: Mapping[str, Any]) -> dict[str, Any]:
     """Return a state with the identity that the iterator has now: options may have changed."""
     found = dict(state)
-    if "epoch" in present:
-        found["epoch"] = present["epoch"]
+    if "identity" in present:
+        found["identity"] = present["identity"]
     if "iter" in state:
         found["iter"] = _with_options(state["iter"], present["iter"])
     return found

@@ -149,8 +149,25 @@ def test_states_of_others(made, other, text):
 
 def test_names_that_an_older_state_lacks_are_not_compared():
     state = Minibatches(3, cut_according_to=LENGTHS, **SEQUENCES).get_state()
-    del state["epoch"]["seq_lens"]
+    del state["identity"]["seq_lens"]
     Minibatches(3, **SEQUENCES).set_state(state)
+
+
+def test_a_state_of_ones_own_may_be_the_number_of_the_epoch():
+    class Growing(DataIterator):
+        epoch = 0
+
+        def get_state(self):
+            return {**super().get_state(), "epoch": self.epoch}
+
+        def set_state(self, state):
+            super().set_state(state)
+            self.epoch = state["epoch"]
+
+    first, second = Growing({"default": (1,)}, None), Growing({"default": (1,)}, None)
+    first.epoch = 3
+    second.set_state(first.get_state())
+    assert second.epoch == 3
 
 
 def test_what_a_class_saves_it_must_restore():
