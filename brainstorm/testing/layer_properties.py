@@ -174,6 +174,17 @@ def forward_passes_leave_what_is_for_the_backward_pass(harness: LayerHarness, se
 
 
 @LAYER_PROPERTIES
+def outputs_equal_those_of_the_reference(harness: LayerHarness, seed: int) -> None:
+    """A layer made anew, computed by NumPy in double precision, gives the same."""
+    _, values, _ = draw(harness, seed)
+    for training_pass in (True, False):
+        harness.forward(values, training_pass)
+        harness.reference.forward(values, training_pass)
+        for path in harness.paths("outputs"):
+            check_buffer(harness, path, harness.get(path), harness.reference.get(path))
+
+
+@LAYER_PROPERTIES
 def input_deltas_equal_central_differences(harness: LayerHarness, seed: int) -> None:
     """Also with a context that is not zero."""
     compare_all_with_differences(harness, seed, harness.delta_paths)

@@ -258,6 +258,7 @@ class ForgetsContextLayerImpl(RecurrentLayerImpl):
         self.handler.set_from_numpy(buffers.gradients.R, wrong)
 
 
+KeepsTheFirstT = variant("KeepsTheFirstT", forward_pass=divides_by_the_first_T)
 OUTPUT, DELTA, GRADIENT = r"outputs\.default", r"input_deltas\.default", r"gradients\.gain"
 INPUT_DELTAS = "input deltas equal central differences"
 COUPLED = r"\. If that is intended, write `time_coupled = True` into class \w+LayerImpl\.$"
@@ -270,7 +271,8 @@ BROKEN = [
      f"{OUTPUT}: two forward passes outside of training over .*persistent=True"),
     (WrongDelta, INPUT_DELTAS, DELTA),
     (variant("WrongDeltas", backward=half_from_one_feature_to_another), INPUT_DELTAS, DELTA),
-    (variant("KeepsTheFirstT", forward_pass=divides_by_the_first_T), INPUT_DELTAS, DELTA),
+    (KeepsTheFirstT, INPUT_DELTAS, DELTA),
+    (KeepsTheFirstT, "outputs equal those of the reference", OUTPUT),
     (WrongGradient, "gradients equal central differences", GRADIENT),
     (variant("NeverAdds", can_overwrite=(), backward_pass=never_adds),
      "deltas and gradients are added to", DELTA),
@@ -458,6 +460,13 @@ def test_check_layer_takes_instances_and_single_precision():
     check_layer(instance(GainLayerImpl), handler=NumpyHandler(np.float32))
     with pytest.raises(PropertyError, match="central differences"):
         check_layer(instance(WrongDelta), handler=NumpyHandler(np.float32))
+
+
+def test_outputs_in_single_precision_are_compared_with_those_in_double_precision():
+    rounds = create(variant("Rounds", lambda h, b, y: [h.add_st(s, y, y) for s in (1e6, -1e6)]))
+    check_layer(rounds, IN_SHAPES, properties=["outputs equal those of the reference"])
+    with pytest.raises(PropertyError, match="outputs equal those of the reference"):
+        check_layer(rounds, IN_SHAPES, handler=NumpyHandler(np.float32))
 
 
 def test_set_up_layer_fills_what_specs_say():
