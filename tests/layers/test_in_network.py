@@ -5,8 +5,12 @@ import pytest
 
 from brainstorm import layers as bl
 from brainstorm.handlers import NumpyHandler
+from brainstorm.layers.base_layer import get_layer_class_from_typename
+from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.testing import approx_fprime
 from tests.networks import checked, run_passes, wire_input, wire_loss
+
+create = ConstructionWrapper.create
 
 
 def two_recurrent_layers():
@@ -53,3 +57,14 @@ def test_gradient_of_a_whole_network(wire):
 
     expected = approx_fprime(parameters[chosen], total_loss, 1e-5)
     np.testing.assert_allclose(gradient[chosen], expected, rtol=1e-5, atol=1e-8)
+
+
+class ForgetsSuperLayerImpl(get_layer_class_from_typename("NoOp")):
+    def set_handler(self, handler):
+        self.stream = handler.create_random_stream(1)
+
+
+def test_a_set_handler_of_ones_own_may_do_without_that_of_the_base():
+    source = wire_input((2,))
+    net = checked(wire_loss(source, source >> create(ForgetsSuperLayerImpl, name="Own")))
+    assert net.layers["Own"].handler is net.handler
