@@ -220,7 +220,8 @@ def a_description_continues_exactly(harness: _Harness) -> None:
             except Exception as error:
                 harness.fail(
                     f"one from its description raises {type(error).__name__}: {error} Arrays come "
-                    f"back as lists: use np.asarray."
+                    f"back as lists: use np.asarray, or name the attribute in __undescribed__ if "
+                    f"its content does not matter."
                 )
             results.append(harness.result)
         if text := difference(*reversed(results)):
