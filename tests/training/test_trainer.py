@@ -371,6 +371,21 @@ def test_evaluate_lets_only_writers_run_whatever_their_interval(net, batches):
 # -- printing ------------------------------------------------------------------------------------
 
 
+class ForgetsSuper(Hook):
+    def start(self, net, stepper, verbose, named_data_iters):
+        pass
+
+    def __call__(self, epoch_nr, update_nr, net, stepper, logs):
+        self.message("heard")
+
+
+@pytest.mark.parametrize(("verbose", "count"), [(None, 2), (False, 0)])
+def test_a_start_of_ones_own_may_do_without_that_of_the_base(net, batches, capsys, verbose, count):
+    hook = ForgetsSuper(verbose=verbose)
+    trainings.make_trainer(hook, verbose=True, epochs=1).train(net, batches)
+    assert capsys.readouterr().out.count("heard") == count
+
+
 def test_what_is_printed_and_logged(net, batches, capsys, caplog):
     with caplog.at_level("INFO", logger="brainstorm"):
         trainer = make_trainer(MonitorLoss("valid", name="validation"), verbose=True, epochs=1)
