@@ -161,15 +161,7 @@ class LayerHarness:
 
     def paths(self, *categories: str) -> list[str]:
         """Return the paths of all buffers with memory in some of the seven categories."""
-        found = (path for category in categories for path in self._by_category.get(category, ()))
-        return list(found)
-
-    @cached_property
-    def _by_category(self) -> Mapping[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        for path in self._structures:
-            found.setdefault(path.partition(".")[0], []).append(path)
-        return found
+        return [p for c in categories for p in self._structures if p.startswith(f"{c}.")]
 
     @property
     def delta_paths(self) -> list[str]:
