@@ -42,6 +42,9 @@ from brainstorm.utils import Array
 
 _TRAINING, _DIRECT = 64, 1
 
+#: The maximum number of parts of a batch whose gradients are computed one after the other.
+MOST_PARTS = 64
+
 #: The minimum number of multiplications and additions per number in images and results for which
 #: factors in bfloat16 are faster (measured), and names of the implementations that are faster.
 HALF_WORK, FAST_IN_HALF = 100, "amx"
@@ -161,7 +164,8 @@ def build_backward(
 
 def _few_pixels(images: Any, deltas: Array) -> Iterator[tuple[Array, Array]]:
     """Yield parts of a batch with not too many summands for a gradient, see `MANY_SUMMANDS`."""
-    most = max(1, MANY_SUMMANDS // max(1, math.prod(deltas.shape[1:-1])))
+    pixels = max(1, math.prod(deltas.shape[1:-1]))
+    most = max(1, MANY_SUMMANDS // pixels, -(-len(deltas) // MOST_PARTS))
     for first in range(0, max(1, len(deltas)), most):
         yield images[first : first + most], deltas[first : first + most]
 
