@@ -76,8 +76,8 @@ class NetworkMemory(ShownAsTree, Seedable):
         for layer in self.layers.values():
             if layer.handler is not handler:
                 before = streams_of(layer)
-                layer.handler = handler  # if its own set_handler forgets super().set_handler
                 layer.set_handler(handler)
+                layer.handler = handler  # if its own set_handler forgets super().set_handler
                 for name, stream in streams_of(layer).items():
                     if name in before and type(stream) is type(before[name]):
                         stream.set_state(before[name].get_state())
