@@ -252,7 +252,8 @@ class Traceable:
         return not name.startswith("_")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if self.decides_operations(name) and vars(self).get(name, Traceable) is not value:
+        before = vars(self).get(name, getattr(type(self), name, Traceable))
+        if before is not value and self.decides_operations(name):
             object.__setattr__(self, "revision", self.revision + 1)
         super().__setattr__(name, value)
 

@@ -209,6 +209,14 @@ def test_a_plan_of_both_passes_may_be_one_of_evaluation():
         np.testing.assert_array_equal(net.get("gradients"), expected)
 
 
+def test_a_plan_holds_when_a_stepper_starts_that_changes_nothing():
+    net = network()
+    net.provide_external_data(batch_for())
+    plan = net.plan()
+    SgdStepper(0.1).start(net)  # sets attributes of Loss layers to what their class has
+    plan.replay()
+
+
 @pytest.mark.parametrize("does_passes", [False, True])
 def test_net_plan_does_nothing_but_with_a_debug_handler_the_passes(does_passes):
     handler = NumpyHandler(seed=1)
