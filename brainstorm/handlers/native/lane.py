@@ -148,8 +148,8 @@ class Lane(Primitives):
         Raises:
             UnsupportedError: See `build_product`.
         """
-        fits = a.ndim == 2 and out.dtype == np.float32 and a.shape[1:] == b.shape[:1]
-        if fits and a.shape[1] >= MANY_SUMMANDS and 1 in out.shape == (len(a), b.shape[1]):
+        fits = a.ndim == b.ndim == 2 and a.shape[1] == len(b) and out.shape == (len(a), b.shape[1])
+        if fits and 1 in out.shape and len(b) >= MANY_SUMMANDS and out.dtype == np.float32:
             if len(a) > 1:
                 a, b, out = b.T, a.T, out.T
             with contextlib.suppress(UnsupportedError):

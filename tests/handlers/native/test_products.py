@@ -136,6 +136,8 @@ def test_many_positive_summands(native, rows, columns, rng):
     if columns == 1:
         native.affine_mm(a.T, b.T, np.full(1, 0.5, np.float32), out, "linear")
         np.testing.assert_allclose(out, expected + 0.5, 1e-5)
+    with pytest.raises(ValueError, match="mismatch"):
+        native.dot_mm(a, b, np.ones((rows + 1, columns), np.float32), transa=True)
 
 
 @also_without
