@@ -51,10 +51,11 @@ def affine(lane: Lane, a: Array, b: Array, bias: Array, out: Array, activation: 
     For one row, the time is that of reading b once; oneDNN's product takes about twice as long
     (measured). For one column of many summands, see `MANY_SUMMANDS`.
     """
-    row = out[0] if len(a) == 1 else out[:, 0]
-    if len(a) == 1 or (len(b) == 1 and a.shape[1] >= MANY_SUMMANDS):
+    is_row = len(a) == 1
+    if is_row or (len(b) == 1 and a.shape[1] >= MANY_SUMMANDS):
         with contextlib.suppress(UnsupportedError):
-            return lane.compute(_affine_row(activation), [a, b, bias], [row])
+            line = out[0] if is_row else out[:, 0]
+            return lane.compute(_affine_row(activation), [a, b, bias], [line])
     return _affine_rows(lane, a=a, b=b, bias=bias, out=out, activation=activation)
 
 

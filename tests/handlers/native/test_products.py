@@ -158,6 +158,13 @@ def test_affine(native):
             assert not wide[:, [0, -1]].any()
 
 
+@also_without
+def test_affine_without_rows_or_columns(native):
+    for m, n in ((0, 2), (2, 0), (0, 0)):
+        a, b, bias, out = (np.ones(shape, np.float32) for shape in ((m, 3), (n, 3), n, (m, n)))
+        native.affine_mm(a, b, bias, out, "linear")
+
+
 def test_which_activations_are_fused(native):
     a, b, bias = (np.ones(shape, np.float32) for shape in ((4, 4), (4, 4), (4,)))
     arguments = {"a": a, "b": b, "bias": bias, "out": np.ones((4, 4), np.float32)}
