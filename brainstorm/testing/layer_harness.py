@@ -66,8 +66,8 @@ class LayerHarness:
         self.sources = dict(inputs or {})
         hubs, layout = create_layout(surround(layer), keep_input_deltas=True)
         self.manager = BufferManager(layout, hubs, self.handler)
-        layer.handler = self.handler  # as a network does
         layer.set_handler(self.handler)
+        layer.handler = self.handler  # as a network does
         layer.rnd.reset()
         self._first_number = layer.rnd.get_state(legacy=False)
         self.checking = ""  # the name of the property that is being checked, for messages

@@ -53,10 +53,10 @@ class RunningHooks:
         with ExitStack() as stack:
             for hook in filter(self._runs_here, self._all):
                 stack.enter_context(self._told_of_the_end(hook))
-                # If its own start forgets super().start.
-                hook.run_verbosity = trainer.verbose if hook.verbose is None else hook.verbose
                 _call(hook, hook.start, self._net, trainer.stepper, trainer.verbose, iters)
-                hook.run_verbosity = hook.run_verbosity and trainer.team.rank == 0
+                # Its own start may forget that of its base.
+                verbose = trainer.verbose if hook.verbose is None else hook.verbose
+                hook.run_verbosity = verbose and trainer.team.rank == 0
             yield
 
     def _runs_here(self, hook: Hook) -> bool:

@@ -5,12 +5,10 @@ import pytest
 
 from brainstorm import layers as bl
 from brainstorm.handlers import NumpyHandler
-from brainstorm.layers.base_layer import get_layer_class_from_typename
+from brainstorm.layers.noop_layer import NoOpLayerImpl
 from brainstorm.structure.construction import ConstructionWrapper
 from brainstorm.testing import approx_fprime
 from tests.networks import checked, run_passes, wire_input, wire_loss
-
-create = ConstructionWrapper.create
 
 
 def two_recurrent_layers():
@@ -59,12 +57,12 @@ def test_gradient_of_a_whole_network(wire):
     np.testing.assert_allclose(gradient[chosen], expected, rtol=1e-5, atol=1e-8)
 
 
-class ForgetsSuperLayerImpl(get_layer_class_from_typename("NoOp")):
+class ForgetsSuperLayerImpl(NoOpLayerImpl):
     def set_handler(self, handler):
         self.stream = handler.create_random_stream(1)
 
 
 def test_a_set_handler_of_ones_own_may_do_without_that_of_the_base():
-    source = wire_input((2,))
-    net = checked(wire_loss(source, source >> create(ForgetsSuperLayerImpl, name="Own")))
+    source, own = wire_input((2,)), ConstructionWrapper.create(ForgetsSuperLayerImpl, name="Own")
+    net = checked(wire_loss(source, source >> own))
     assert net.layers["Own"].handler is net.handler
