@@ -38,13 +38,9 @@ from brainstorm.handlers.native.primitives import (
 from brainstorm.handlers.native.products import ACTIVATIONS
 from brainstorm.handlers.numpy_convolution import Windows
 from brainstorm.handlers.numpy_memory import address_of
-from brainstorm.optree import formula
-from brainstorm.optree import functions as fn
 from brainstorm.utils import Array
 
 _TRAINING, _DIRECT = 64, 1
-
-_sum_of_rows = formula(lambda rows: fn.sum(rows, 0, False))
 
 #: The maximum number of parts of a batch whose gradients are computed one after the other.
 MOST_PARTS = 64
@@ -159,8 +155,7 @@ def build_backward(
             calls += _fastest(primitives, _gradients, (windows, add_gradients), *arrays)
             add_gradients = True
     elif bias_deltas is not None:
-        rows = out_deltas.reshape(-1, out_deltas.shape[-1])
-        calls += primitives.compute(_sum_of_rows, [rows], [bias_deltas], add_gradients)
+        calls += _bias_gradient(primitives, out_deltas, bias_deltas, add_gradients)
     if in_deltas is not None:
         options = windows, add_in_deltas
         calls += _fastest(primitives, _data, options, weights, out_deltas, in_deltas)
@@ -254,6 +249,15 @@ def _data(primitives: Primitives, is_half: bool, windows: Windows, add: bool, we
     }
     calls.append(primitives.call(backward, given))
     return [*calls, primitives.copy(found, target, add)] if add else calls
+
+
+def _bias_gradient(lane: Lane, out_deltas: Array, bias_deltas: Array, add: bool) -> list[Call]:
+    """Sum the rows by a product with ones."""
+    rows = out_deltas.reshape(-1, out_deltas.shape[-1])
+    ones = lane.kept(("ones", len(rows)), lambda: np.ones((1, len(rows)), np.float32))
+    calls = lane.product(ones, rows, bias_deltas.reshape(1, -1), add)
+    calls[-1].keep = (*calls[-1].keep, ones)
+    return calls
 
 
 def _terms(windows: Windows) -> tuple[Any, ...]:
